@@ -99,7 +99,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);
-    /* The limit allows the small region, but not a whole page of the driver. */
+    /* If the limit leaves less than a page of the driver (2 MiB), reports the limit as the cause. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -178,7 +178,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* OOM recovery frees these regions if it may wait for the device. */
+    /* Counts the regions without live blocks, which OOM recovery frees if it may wait for the device. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;

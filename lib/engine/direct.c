@@ -86,7 +86,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* With caches, a captured stream is an error, since the caches free the block later. */
+    /* On a captured stream, returns E_CAPTURE to the caches, which then free the block after the capture. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

@@ -232,8 +232,8 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the driver's pool of memory nodes, which existing graphs do not need.  The caller holds the lock, or is the
- * only user. */
+/* Destroys the driver's pool of memory nodes.  Existing graphs do not need the pool.  The caller holds the lock, or is
+ * the only user. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;

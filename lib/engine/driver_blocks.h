@@ -41,9 +41,9 @@ CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Frees a block of the driver on `stream`, or, if other streams use it, on weir's stream `joined`.  On a captured
- * stream, returns E_CAPTURE for blocks from outside the capture or with other streams.  Returns E_NOT_OWNED if the
- * driver does not know the block.  May be called while another thread captures a stream. */
+/* Frees a block of the driver on `stream`, or on weir's stream `joined` if other streams use the block.  On a captured
+ * stream, frees only a block of the same capture that no other stream uses; else returns E_CAPTURE.  Returns
+ * E_NOT_OWNED if the driver does not know the block.  May be called while another thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -63,10 +63,10 @@ void weir__sizes_open(struct weir_sizes *sizes);
 void weir__sizes_close(struct weir_sizes *sizes);
 /* Adds `bytes` to the sum, before the caller allocates a block.  Returns 0 if the sum would exceed the limit. */
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
-/* Records a block whose bytes are in the sum.  If it is not live or there is no host memory, subtracts its bytes and
- * returns 0; else returns 1. */
+/* Records a block after weir__sizes_count().  If the driver's call failed (`is_live` is 0) or there is no host memory,
+ * subtracts the bytes again and returns 0; else returns 1. */
 int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live);
-/* Removes a block from the table, but not from the sum.  Returns 1 on success, 0 if the block is not live. */
+/* Removes a block from `map`, but does not subtract its bytes.  Returns 1 on success, 0 if the block is not live. */
 int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
 /* Sets the fields of *out that follow from these sizes. */
 void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
@@ -88,7 +88,7 @@ void weir__graphs_close(struct weir_graph_table *graphs);
 int weir__graphs_add(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Returns 1 if a memory node has, or once had, its block at this address; else 0. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Removes an address at which the guard (guard.h) now has a block. */
+/* Removes an address from the table, since the guard (guard.h) has allocated a block there. */
 void weir__graphs_remove(struct weir_graph_table *graphs, CUdeviceptr block);
 
 /* Creates memory nodes in graphs, for requests on captured streams. */
@@ -103,9 +103,9 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the captured graph.  Returns E_CAPTURE if the driver (before 11.4) or the
- * device cannot create memory nodes, or under `weir run`, where the driver allocates the block.  An error leaves the
- * capture valid. */
+/* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid.  Returns E_CAPTURE if
+ * the driver (before 11.4) or the device has no memory nodes.  Also returns E_CAPTURE under `weir run`, where the
+ * driver itself allocates the block. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
 /* Changes a device's access to memory nodes that are created later.  Destroys the pool if possible, since a pool's list

@@ -57,8 +57,8 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Set by engines with the trait SUBALLOCATES.  `room`: the bytes that the stream may still free without an event.
-     * `lacked`: the number of requests so far that found no free memory. */
+    /* Results of the mapped and bfc engines.  `room`: the bytes that the stream may free before it must record an
+     * event.  `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -75,9 +75,9 @@ struct weir_request {
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
-    /* Blocks that the engine frees on the stream first, or NULL.  It then sets their count to 0. */
+    /* Blocks that the engine frees before it allocates, or NULL.  The engine then sets freed->count to 0. */
     struct weir_freed *freed;
-    int kind; /* the kind of addresses (heap.h); the heap sets it */
+    int kind; /* the part of the address range (heap.h); set by the heap */
     int grew; /* set if reserved memory has grown */
     /* Set if the request failed without a driver call, since the device reported too little free memory. */
     int is_predicted;
@@ -147,7 +147,7 @@ enum {
 struct weir_survey {
     unsigned what;
     uint64_t id; /* the caller's stream, or 0 if unknown */
-    /* For WEIR_SURVEY_LARGEST: the cached bytes that the caller will release to the device before its next request. */
+    /* The cached bytes that the caller will release to the device before its next request.  They raise `largest`. */
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
@@ -175,7 +175,7 @@ enum weir_trim_mode {
     /* Records an event for the frees of `stream`, if necessary.  The stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
     /* Makes the frees of the stream `id` available to other streams.  The stream must exist and must not be captured.
-     * If `id` is 0, only returns WEIR_E_BUSY if the engine's lock is held. */
+     * If `id` is 0, does nothing, but returns WEIR_E_BUSY if the engine's lock is held. */
     WEIR_TRIM_PUBLISH,
     /* Releases idle memory whose work has completed, until at most `keep` bytes are reserved.  Does not wait. */
     WEIR_TRIM_COMPLETED
@@ -220,8 +220,8 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks outside a call on their stream.  `id` is the stream's id, OBSERVED or UNKNOWN.  Without the
-     * trait SUBALLOCATES, `id` must be OBSERVED. */
+    /* Frees live blocks in the order of the stream `id`, perhaps outside a call on this stream.  `id` may be OBSERVED
+     * or UNKNOWN (see WEIR_ENGINE_OBSERVED); for the pool and direct engines, it is OBSERVED. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -259,12 +259,12 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  Without SUBALLOCATES, caches subtract the bytes of frees. */
+        /* The bytes in live blocks, and their peak.  For the pool and direct engines, the caches subtract frees. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
-        /* All addresses that the engine has ever used for blocks lie in [low, high).  An engine without the trait
-         * SUBALLOCATES sets them only if the allocator has caches. */
+        /* All addresses that the engine has ever used for blocks lie in [low, high).  The pool and direct engines set
+         * these bounds only if the allocator has caches. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -304,7 +304,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Finishes completed frees without a wait.  Returns the number of pending ones with an event.  `silent` may be NULL. */
+/* Finishes completed frees without a wait.  Returns frees.waiting; sets *silent, unless NULL (see weir_survey). */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -349,7 +349,7 @@ static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t ba
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
-/* Adds a new block to the figures.  Called by engines without the trait SUBALLOCATES, if there are caches. */
+/* Adds a new block to `seen`.  The pool and direct engines call this function if the allocator has caches. */
 static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 

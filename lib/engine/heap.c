@@ -56,8 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s`, or for all streams if `s` is NULL.  Needs no host memory if `s` is NULL or
- * &h->quarantine. */
+/* Frees a live block for reuse on the stream `s`, or on all streams if `s` is NULL.  Needs no host memory if `s` is
+ * NULL or stands for all frees without an event. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -183,7 +183,7 @@ static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
     struct weir_placement_block was;
     weir_status status;
 
-    /* Memory that an event covers stays apart, since other streams may soon need it. */
+    /* Does not merge new frees with memory that an event covers, since other streams may soon reuse that memory. */
     if (on->net_bytes <= on->net_low && on->open == 0)
         weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
     status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
@@ -232,8 +232,8 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the id of the stream
- * that last called with this handle. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Uses the id that weir recorded
+ * in the last call with this handle. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -403,7 +403,7 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_after_waits(h, r, on, out);
-    /* unreached: a result other than OK and NO_MEMORY, since the backing has just made room */
+    /* unreached: a failure other than missing host memory, since the backing has just made room for the block */
     return weir__heap_status(placed);
 }
 
@@ -523,7 +523,7 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode WAIT, first waits for frees without an event. */
+/* Releases idle memory.  In mode WAIT, first waits for the device if some frees have no event. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -586,7 +586,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* Under the heap's lock, concurrent changes of access reach the heap and the nodes in the same order. */
+    /* The heap's lock keeps concurrent changes in one order, for mapped memory and for memory nodes of graphs. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -595,7 +595,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk, in the kind *kind or a lower one.  Returns 1 on success, 0 after the last chunk. */
+/* Finds the next chunk, in descending parts of the address range.  Returns 1 on success, 0 after the last chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -719,7 +719,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* The unmapped addresses between blocks at requested addresses are not fragmentation. */
+        /* Where requests name their addresses, the gaps between blocks do not count as fragmentation. */
         out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }

@@ -30,7 +30,7 @@ struct weir_mapped_range;
 /* The parts of the address range, from low to high addresses.  They keep small blocks apart from large ones. */
 enum {
     WEIR_HEAP_COMMON, /* for all requests but those below */
-    /* For small requests.  Above the release threshold, also for blocks that will probably be live at the next trim. */
+    /* for small requests, and for blocks that will probably outlive the next trim (see weir__heap_kind()) */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
@@ -42,7 +42,7 @@ struct weir_heap {
     const struct weir_backing *backing;
     struct weir_mapped_range *range; /* the address range of the mapped engine, or NULL */
     struct weir_nodes nodes;         /* creates memory nodes of graphs */
-    /* the number of kinds of addresses in use: WEIR_HEAP_KINDS, or 1 in the bfc engine */
+    /* the number of parts of the address range: WEIR_HEAP_KINDS, or 1 in the bfc engine */
     int kinds;
     struct weir_lock lock; /* guards all fields below and those of the backing */
     uint64_t requested, in_use;
@@ -53,10 +53,10 @@ struct weir_heap {
     struct weir_order order;
     uint64_t reserved_peak;
     struct weir_placement *placement[WEIR_HEAP_KINDS];
-    /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
+    /* The start of each part of the address range, and the end of the last part.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The sum of the bytes of all frees without an event, which also numbers these frees. */
+    /* The bytes of all frees so far that have no event.  Serves as the sequence number of these frees, too. */
     uint64_t quarantined;
     /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
@@ -95,7 +95,7 @@ void weir__heap_reserve_records(struct weir_heap *h);
 
 /* Sets the memory for blocks to `total` bytes. */
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
-/* Adds the address range of the mapped engine as unmapped ranges.  Returns a result of placement.h. */
+/* Adds the mapped engine's address range to the heap, without memory.  Returns a result of placement.h. */
 int weir__heap_add_ranges(struct weir_heap *h);
 
 /* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
@@ -121,10 +121,10 @@ static inline int weir__heap_is_above(const struct weir_heap *h) {
 
 /* Returns 1 if a block of this size will probably stay live until the next trim, else 0.  Mapped engine only. */
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
-/* Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Mapped engine only. */
+/* Returns 1 if weir may map memory for a large request in the part WEIR_HEAP_SMALL, else 0.  Mapped engine only. */
 int weir__mapped_grows_small(const struct weir_heap *h);
 
-/* Returns the kind of addresses for a request of this size. */
+/* Returns the part of the address range (WEIR_HEAP_...) for a request of this size. */
 static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
     return bytes <= h->backing->small ||
                    (h->range && weir__heap_is_above(h) && weir__mapped_may_last(h, bytes))

@@ -367,7 +367,7 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the plan's idle physical allocations, the highest address first, so that g->pieces stays valid. */
+/* Detaches idle memory that will move, the highest address first, so that free pieces keep their start addresses. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -477,7 +477,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the window of a request at a given address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
+/* Sets *w to the addresses of a request that names its address.  Sets w->missing to SIZE_MAX if they are in use. */
 static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
                                   struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -500,7 +500,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* Makes each stream record an event in its next call, so that weir can soon move idle memory to these addresses. */
+    /* Memory can move to a named address only after an event, so each stream records an event in its next call. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
@@ -541,7 +541,7 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Maps memory for a request in this kind of addresses, and writes the request's window to *w. */
+/* Maps memory for a request in the part `kind` of the address range, and sets *w to the request's addresses. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind,
                                       size_t bytes, struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
@@ -583,7 +583,7 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth maps 1/16 of its bytes in the SMALL addresses. */
+/* Background growth maps 1/16 of its bytes for small requests. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
@@ -604,7 +604,7 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range at the end of this kind of addresses.  Returns 1 on success, 0 if no addresses are left. */
+/* Finds the unmapped end of the part `kind` of the address range.  Returns 1 on success, 0 if no addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -657,13 +657,13 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
         h->reserved_peak = peak;
         weir__heap_update_peak(h);
     }
-    /* Includes memory that the driver has failed to release. */
+    /* The added bytes include memory that the driver has failed to release. */
     *added = (size_t)(weir__heap_reserve(h) - before);
     return status;
 }
 
-/* Maps new memory at the end of this kind of addresses, in physical allocations of at most `most` bytes.  Adds the
- * bytes of growth to *got. */
+/* Maps new memory at the end of the part `kind` of the address range.  Each physical allocation has at most `most`
+ * bytes.  Adds the bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -743,7 +743,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
         return status;
     placed =
         weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
-    /* The window's free memory may have coalesced with free memory below it. */
+    /* If the new memory has merged with free memory below w.base, no free block starts there. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
@@ -824,7 +824,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Changes a device's access to all mapped memory.  No later work uses aliased mappings, so these stay unchanged. */
+/* Changes a device's access to all memory, except at old addresses of moved memory, which no later work uses. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -983,7 +983,7 @@ static void mapped_close(struct weir_heap *h) {
     free(g);
 }
 
-/* Reserves the address range, and divides it into kinds of addresses.  The caller has entered the device's context. */
+/* Reserves the address range, and sets `starts` to its parts.  The caller has entered the device's context. */
 static CUresult reserve_addresses(const struct weir_device *device, uint64_t *starts) {
     const size_t total = weir__size_round_down(device->total, PAGE);
     size_t bytes = total * ADDRESSES, apart = 0;

@@ -25,23 +25,23 @@
 
 /* The initial budget of driver time for growth and moves, in ns.  With half this budget, programs reserved 1/3 more. */
 #define CREDIT_NS INT64_C(20000000)
-/* Each GiB of growth to a new peak raises the budget by this many ns, up to CREDIT_NS. */
+/* Each GiB of growth to a new peak adds this many ns to the budget of driver time, up to CREDIT_NS. */
 #define EARNED_NS INT64_C(2000000)
-/* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
+/* The budget of driver time gains 1/TIME_PART of elapsed time, so moves of memory slow a program by at most 1 %. */
 enum { TIME_PART = 100 };
-/* The maximum of the budget in ns.  Moves in a row can delay requests by at most this time. */
+/* The maximum of the budget of driver time, in ns.  Successive moves of memory delay requests by at most this time. */
 #define BUDGET_MOST_NS INT64_C(80000000)
 /* Each chunk that a request examines lowers the budget by this many ns, since requests with many chunks are slow. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, the size of a new physical allocation is 1/FINE_PART of the reserved memory. */
+/* Until the budget of driver time is used up, a new physical allocation has 1/FINE_PART of the reserved bytes. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory after trims was idle. */
+/* The largest physical allocation for blocks that may outlive a trim.  With 64 MiB, trims left 1/5 of memory idle. */
 #define LASTING_MOST (32 * MIB)
-/* The number of bits in `lasting`.  Several block sizes may share a bit. */
+/* The number of bits in `lasting`, a set of block sizes.  Several sizes may share a bit. */
 enum { LASTING_BITS = 4096 };
-/* If the budget is used up, new physical allocations are COARSE times as large, which makes growth fast. */
+/* If the budget of driver time is used up, new physical allocations are COARSE times as large, for fast growth. */
 enum { COARSE = 4 };
 
 /* A physical allocation may move only if at most TAGS of its free chunks have work that has not completed. */
@@ -56,7 +56,7 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* Set by weir__mapped_find_spares(): 1 if the memory may move, and the worst state of its free pieces. */
+    /* 1 if the memory may move (weir__mapped_find_spares()); the worst state of its free pieces (ALIAS is worst) */
     int spare, state;
     size_t piece, tags; /* the first free piece; the number of pieces with uncompleted work */
 };
@@ -73,10 +73,10 @@ struct weir_mapped_alias {
     CUmemGenericAllocationHandle handle;
     /* Set if this is the physical allocation's last mapping, so that weir releases the memory after unmapping it. */
     int last;
-    /* the file descriptor of the physical allocation, or NULL; always NULL while `last` is 0 */
+    /* the physical allocation's file descriptor; NULL if it has none, or is also mapped at other addresses */
     struct weir_mapped_file *file;
     size_t tags;
-    /* Each stream's last free on the addresses.  weir unmaps the addresses after these frees have completed. */
+    /* each stream's last free at the old addresses, which weir unmaps after these frees have completed */
     struct weir_mapped_tag tag[TAGS];
 };
 
@@ -102,7 +102,7 @@ struct weir_mapped_piece {
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    /* the worst state of the free memory in the window and next to it */
+    /* the worst state (ALIAS is worst) of the free memory in the window and next to it */
     int state;
 };
 
@@ -122,7 +122,7 @@ struct weir_mapped_move {
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
     GROWN, /* maps only new memory */
-    /* Maps idle memory first, then new memory. */
+    /* Moves idle memory to the request's addresses first, and then maps new memory. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
     SQUEEZED
@@ -138,7 +138,7 @@ struct weir_mapped_range {
     /* The free and unmapped pieces that weir__mapped_survey() has listed last, sorted by base. */
     struct weir_mapped_piece *pieces;
     size_t piece_count, piece_capacity;
-    /* The index of the first piece of each kind (WEIR_HEAP_COMMON...).  The last entry is the number of all pieces. */
+    /* The index of the first piece in each part of the address range.  The last entry is the number of all pieces. */
     size_t first[WEIR_HEAP_KINDS + 1];
     /* The device's free memory, queried once in a request.  Valid if `knows_free` is set. */
     uint64_t device_free;
@@ -146,7 +146,7 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* A bit for each size of which a new block outlived the last trim above the release threshold. */
+    /* The sizes of blocks that outlived the last trim above the release threshold, as bits (see lasting_bit()). */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
@@ -178,7 +178,7 @@ static inline size_t fine_bytes(uint64_t total, size_t least, size_t most) {
     return weir__size_round_down(within(least, (size_t)(total / FINE_PART), most), PAGE);
 }
 
-/* Returns the index of this size's bit in weir_mapped_range.lasting. */
+/* Returns the index of a size's bit in `lasting`, the sizes of blocks that outlived the last trim. */
 static inline unsigned lasting_bit(size_t bytes) {
     return (unsigned)((bytes + GRANULARITY - 1) / GRANULARITY * UINT64_C(0x9E3779B97F4A7C15) >>
                       32) %
@@ -187,24 +187,24 @@ static inline unsigned lasting_bit(size_t bytes) {
 
 /* ---- mapped_plan.c ---- */
 
-/* Returns 1 if the time budget allows moves and small physical allocations, else 0. */
+/* Returns 1 if the budget of driver time allows moves of memory and small physical allocations, else 0. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists free and unmapped pieces in g->pieces, with the states for the stream `id`.  If `id` is 0, no piece is OWN.
- * Returns 0 without host memory. */
+/* Lists the free and unmapped pieces of the address range in g->pieces, with their states (ALIAS...) for the stream
+ * `id`.  If `id` is 0, the stream is unknown.  Returns 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets `spare` of each physical allocation to 1 if it is idle and may move into the window, else to 0.  Its pieces must
- * have the state `least` or better. */
+/* Sets `spare` of each physical allocation to 1 if it may move to the addresses of *w, else to 0.  It may move if it
+ * lies outside of *w and all its pieces have the state `least` or better (ALIAS is worst). */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window of `bytes` bytes in which the fewest are missing.  Sets w->missing to SIZE_MAX on failure. */
+/* Finds `bytes` adjacent bytes that need the least new memory.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses.  Sets w->missing to SIZE_MAX on failure. */
+/* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans which memory weir moves to the window or creates there.  Sets *planned to the bytes of new memory.  Returns 0
- * without host memory. */
+/* Plans which memory weir moves to the addresses of *w, and which new memory it maps there.  Sets *planned to the bytes
+ * of new memory.  Returns 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

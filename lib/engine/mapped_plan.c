@@ -85,7 +85,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Marks as spare each idle physical allocation that lies in the gap of pieces [i, end), but not in the window. */
+/* Sets `spare` of each physical allocation within the adjacent pieces [i, end) and outside the addresses of *w. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
@@ -153,7 +153,7 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Replaces *best by the window of `bytes` bytes in which the fewest are missing, if it is better. */
+/* Replaces *best by other `bytes` adjacent bytes if they need less new memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -216,9 +216,9 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.
- * With several streams, the size is half, since one stream's last free keeps a whole physical allocation from the
- * others.  Above the release threshold there is no least size, since one block that lasts keeps a whole one. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  With
+ * several streams, the size is half, since one stream's pending work keeps a whole physical allocation from others.
+ * Above the release threshold, the size may be one page, so that live blocks keep little memory from a trim. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;

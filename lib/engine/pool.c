@@ -4,8 +4,8 @@
  * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
  * allocation may wait for another stream's work, or may block the host.
  *
- * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks until the
- * attribute RESERVED has risen to the target.  Then it frees them.  Probe blocks are allocated and freed on
+ * The pool grows only after all its free units are used.  So a step of growth allocates temporary blocks (probe blocks)
+ * until the attribute RESERVED has risen to the target.  Then it frees them.  Probe blocks are allocated and freed on
  * `grow_stream`, which runs nothing else, so every stream can reuse their memory at once.  The driver's trim releases
  * memory only if the host has waited for the stream that freed the memory; a wait inside cuMemFree is not enough (H200,
  * driver 580).  So a trim allocates idle memory as probe blocks, frees them, and waits for `grow_stream`.
@@ -32,7 +32,7 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest size of a probe block, which holds the driver's lock for about 1 ms. */
+/* The largest temporary block that makes the pool grow.  Its allocation holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -40,7 +40,7 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
+    /* The stream that grows the pool.  No work runs on it, so every stream can reuse memory freed on it at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
     /* The maximum of reserved memory, which weir computed for the limit `ceiling_limit`. */
@@ -50,15 +50,15 @@ struct weir_pool_engine {
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`.  After a step, only blocks that the driver has failed to free remain. */
+    /* The blocks for growth, guarded by `growing`.  Afterwards, only blocks that the driver cannot free remain. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of the probe blocks.  weir adds a block's bytes before its allocation, so the sum is never too low. */
+    /* The bytes of temporary blocks, never too low, since weir adds a block's bytes before its allocation. */
     _Atomic uint64_t probe_bytes;
-    /* Set after the block of a failed request became a probe block, since the device may still work on the block. */
+    /* Set if `probe` also has the block of a failed request, since the device may still work on the block. */
     int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
@@ -68,7 +68,7 @@ struct weir_pool_engine {
     /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    /* Set when `before` gets its first entry, and never cleared.  Until then, frees do not search the map. */
+    /* Set with the first entry in the map `before`, and never cleared.  Until then, frees do not search the map. */
     _Atomic int has_aligned;
 };
 
@@ -83,7 +83,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Updates the ceiling after reserved memory fell to `reserve` or the limit changed.  The caller holds `growing`. */
+/* Updates the maximum of reserved memory from its present size and the limit.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -152,9 +152,9 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* ---- probe blocks ---- */
+/* ---- temporary blocks ---- */
 
-/* Frees the probe blocks, except those that the driver fails to free.  The caller holds `growing`. */
+/* Frees the temporary blocks, except those that the driver fails to free.  The caller holds `growing`. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -176,7 +176,7 @@ static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a probe block, and reads the reserved memory. */
+/* Allocates a temporary block, and sets *reserve to the bytes that the pool then reserves. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -194,20 +194,19 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes of probe blocks and of superblock pages without a slab.  The driver reports both as used memory. */
+/* Returns the bytes of temporary blocks and of unused pages for slabs.  The driver reports both as used memory. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes of the program's blocks, without probe blocks and idle slabs.  If the driver reports no figure,
- * returns 0 only if the counters show no block. */
+/* Returns the bytes of the program's blocks.  If the driver fails, returns their peak, or 0 if all are freed. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
 
     if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
-        /* Other threads free probe blocks and superblocks during the driver's call. */
+        /* Subtracts the larger of two values, since other threads may free idle memory during the driver's call. */
         return weir__size_subtract(used, weir__size_larger(before, own_idle_bytes(p)));
     }
     if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
@@ -234,8 +233,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory towards `target` by probe blocks.  Returns the reserved memory.  The caller holds `growing`
- * and has entered the device's context. */
+/* Raises reserved memory towards `target` by temporary blocks.  Returns the reserved memory.  The caller holds
+ * `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -243,12 +242,12 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* With this `least`, half of the probe blocks can fill all idle memory. */
+        /* The pool grows only after all idle memory is used, so half of WEIR_POOL_PROBES blocks must suffice for it. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* Rounds to whole units, so that a probe block that cannot be freed does not shift other blocks. */
+        /* Rounds to whole units of the pool, so that later blocks start at a unit if this one cannot be freed. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -351,11 +350,11 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     before = pool_read_reserve(p);
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
-        /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
+        /* unreached: 0, the value if another thread has grown the pool to `target` meanwhile */
         weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
                             weir__device_elapsed_ns(e->device, started), after);
     }
-    /* After this wait for the frees of the probe blocks, the driver applies its release threshold, which can lower
+    /* After this wait for the frees of the temporary blocks, the driver applies its release threshold, which can lower
      * reserved memory again. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
@@ -385,7 +384,7 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the driver's block that contains `block`, sets *before to the distance, and removes the distance's record. */
+/* Returns the driver's block, which starts *before bytes below `block`.  Removes the entry in the map p->before. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -456,16 +455,16 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     CUresult result, ignored;
 
     for (;;) {
-        /* The driver does not release the memory of freed probe blocks before the host has waited for their stream. */
+        /* The driver does not release the memory of freed blocks before the host has waited for their stream. */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* More probe blocks do not help if there are no figures, or if the driver has failed to free a probe block. */
+        /* Another pass does not help without reports of reserved memory, or if a temporary block cannot be freed. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates all idle memory as probe blocks, and frees them, so that the next trim can release their memory. */
+        /* Allocates and frees idle memory on grow_stream, so that the next wait and trim release the memory. */
         (void)raise_reserve(p, now + 1, UNIT, trimmable_bytes(p, now, keep), &ignored);
     }
 }
@@ -499,7 +498,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
-        /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
+        /* unreached: 0, the value if another thread's free has lowered reserved memory to `keep` meanwhile */
         weir__engine_record(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
                             trim->released, weir__device_elapsed_ns(p->e.device, started), after);
     }
@@ -509,7 +508,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees the block of a failed request.  If the driver fails, adds the block to the probe blocks. */
+/* Frees the block of a failed request.  If the driver fails, keeps the block in `probe`, and frees it later. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
     size_t before;
@@ -518,7 +517,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     block = driver_block(p, block, &before);
     is_back = weir__async_free_on(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
-    /* unreached: no room in the list, after the driver has refused WEIR_POOL_PROBES frees */
+    /* unreached: a full array `probe`, after the driver has failed to free WEIR_POOL_PROBES blocks */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probe_bytes, bytes);
         p->probe[p->probe_count].block = block;
@@ -545,7 +544,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* Lowers the ceiling, since the trim may also have released memory that was idle before the request. */
+    /* Lowers the maximum of reserved memory, since the trim may release more memory than the request has added. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
@@ -646,7 +645,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     /* If a synchronization has released memory, records the change, so that weir notices later growth. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
-    /* Fails early, since the pool could shrink only after the stream's work has completed. */
+    /* Checks the limit before the pool grows, since the pool can shrink only after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_subtract(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = exceeds_device(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
@@ -733,7 +732,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees completed blocks on grow_stream, which runs nothing else, so that every stream can reuse the memory at once. */
+/* Frees completed blocks on grow_stream.  No work runs on this stream, so every stream can reuse the memory at once. */
 static weir_status free_each_completed(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -765,8 +764,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether frees on `joined` are pending; weir does not know other pending frees.  weir waits for the frees
- * on `joined` before it destroys the pool, since driver 580 crashes otherwise (H200). */
+/* Reports whether frees on weir's own stream `joined` are pending; weir cannot query other frees.  weir waits for these
+ * frees before it destroys the pool, since driver 580 crashes otherwise (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -776,7 +775,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Calls visit->show for the superblock that contains an address.  The driver does not report other objects. */
+/* Calls visit->show for the superblock (memory for slabs) that contains an address.  Supports no other queries. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;

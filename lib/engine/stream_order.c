@@ -19,15 +19,15 @@ enum {
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* During STRICT_FREES, the fall of `net_bytes` until the next event, as a multiple of `least_event_bytes`. */
+    /* While memory is short, an event follows when a stream's live bytes fell by this many `least_event_bytes`. */
     STRICT_FACTOR = 4,
     /* The most bytes of all frees without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
-    /* If more streams than MOST_OPEN have frees without an event, each free gets an event, to save host memory. */
+    /* If more than MOST_OPEN streams have frees without event, each free gets one, so that weir can free records. */
     MOST_OPEN = 128,
     /* The maximum of `covered_bursts`. */
     MOST_DOUBLINGS = 2,
-    /* weir records an event when `net_bytes` is at most `net_drop` / SLACK above `net_low`. */
+    /* weir records an event if live bytes exceed their minimum by at most 1/SLACK of their fall from the peak. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
@@ -405,12 +405,12 @@ static uint64_t share_of(const struct weir_order *o, const struct weir_order_str
     return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
-/* Returns the bytes by which `net_bytes` may fall until it is close to `net_low`. */
+/* Returns the bytes that the stream may free until its live bytes are close to their minimum. */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers `above` by 1 + 1 / SLACK, since `net_bytes` falls by 1 and `net_drop` grows by 1. */
+    /* Each freed byte lowers net_bytes by 1 and raises net_drop by 1, so `above` falls by 1 + 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -453,7 +453,7 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
     return s->is_non_blocking;
 }
 
-/* Returns 1 if the stream is idle, else 0.  Each query that finds work doubles the events before the next query. */
+/* Returns 1 if the stream is idle, else 0.  If it is busy, doubles the number of events until the next query. */
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -628,8 +628,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* Unknown streams share one record, and memory of several such streams may have coalesced.  So `stream` waits for
-     * all events in the record up to the sequence number. */
+    /* All unknown streams share the id 0 and one record.  A free chunk may have memory of several of them, so `stream`
+     * waits for all their events up to `last`. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {

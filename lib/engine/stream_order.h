@@ -36,7 +36,7 @@ typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s,
 /* The owner's callback, which finishes a deferred free after its events, and must not defer or end other frees. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
-/* MARKED: an event of the stream has not completed.  OPEN: there are only frees without an event.  QUIET: neither. */
+/* MARKED: the stream has a pending event.  OPEN: its pending frees have no event.  QUIET: it has no pending frees. */
 enum weir_order_state { WEIR_ORDER_QUIET, WEIR_ORDER_OPEN, WEIR_ORDER_MARKED, WEIR_ORDER_STATES };
 
 struct weir_order_list {
@@ -53,10 +53,10 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The minimum of `net_bytes` at events since a request last found no free memory. */
+    /* The lowest value that `net_bytes` had at an event, since a request last found no free memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of bursts of work in a row whose events covered nearly all frees. */
+    /* How many times in a row events had covered nearly all of the stream's frees when another stream called. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
@@ -90,7 +90,7 @@ struct weir_order {
     /* An event should cover at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
-    /* weir frees records from the start of the list QUIET, and queries events from the start of the list MARKED. */
+    /* The streams by state.  weir frees the first records in QUIET, and queries events of the first in MARKED. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
@@ -116,7 +116,7 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order.  The device must outlive the order.  `observed` may be NULL if the owner never calls
+/* Opens *o, without streams.  The device must outlive *o.  `observed` may be NULL if the owner never calls
  * weir__order_stream.  `ended` may be NULL if the owner never calls weir__order_defer. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
@@ -160,8 +160,8 @@ int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequ
 /* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
  * cover the free.  `stream` must not be captured.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
-/* Queries whether the stream `id` is idle, in a call on this stream; if so, finishes its frees.  An idle blocking
- * stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL (H200, driver 580). */
+/* In a call on the stream `id`, makes its frees available to other streams if it is idle.  An idle blocking stream may
+ * still depend on the legacy stream: cuStreamQuery returns 0 while the legacy stream works (H200, driver 580). */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Makes the stream's frees available to other streams, on any thread.  The stream must exist and not be captured. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
@@ -178,7 +178,7 @@ int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Calls `ended` with `freed` after all work so far on these streams.  `uses` may be NULL.  An error defers nothing. */
+/* Calls `ended` with `freed` after all work so far on these streams, or never on an error.  `uses` may be NULL. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries up to `most` deferred frees, without a wait.  Returns 1 if it has finished one, else 0. */

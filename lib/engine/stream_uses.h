@@ -49,7 +49,7 @@ void weir__uses_remove(struct weir_uses *uses, uint64_t block);
 /* Returns the block's list of uses, or NULL if there is none.  The caller owns the list until it calls
  * weir__uses_end_free. */
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
-/* Frees a detached list, or, if `freed` is 0, adds it to the map again without the `refused` uses. */
+/* Frees the list if `freed` is 1.  Else stores the list for the block again, without uses marked `refused`. */
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed);
 

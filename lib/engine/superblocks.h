@@ -33,7 +33,7 @@ struct weir_superblocks {
     _Atomic uint64_t idle;
 };
 
-/* Opens a list whose bytes are all zero. */
+/* Opens an empty list.  The caller has set all its bytes to zero. */
 void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
 /* Frees the records of all superblocks, but not their memory. */
 void weir__superblocks_close(struct weir_superblocks *list);
@@ -51,8 +51,8 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
  * and then subtracts its size from `idle`.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 if the caller has waited
- * for the device.  The caller frees the superblock like *empty of weir__superblocks_put(). */
+/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 after a wait for the
+ * device.  The caller has the duties that weir__superblocks_put() states for *empty. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if an empty superblock can be freed only after a device wait, else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
