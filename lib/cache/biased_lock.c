@@ -41,7 +41,7 @@ enum { SPINS = 100, YIELDS = 20 };
 static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The marks that no thread uses. */
+/* The struct weir_bias_mark of ended threads, for reuse by new threads. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -85,14 +85,14 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* Registers the process before CUDA creates threads, since a later registration would take 5 to 25 ms. */
+/* Registers the process for membarrier(2) before CUDA makes threads, since a later registration takes 5 to 25 ms. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
 }
 #endif
 
-/* Puts the mark of an ending thread into the list. */
+/* Adds the struct of an ending thread to the list marks.spare, for reuse by another thread. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -147,7 +147,7 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Waits at most some microseconds, until the owner holds no lock of this level.  Returns 1 on success, else 0. */
+/* Waits briefly until `owner` has no biased lock of `level` (inner or outer).  Returns 1 on success, else 0. */
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
@@ -162,7 +162,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Takes the bias from another thread, which first releases the lock.  Returns 0 if a HASTY caller gives up, else 1. */
+/* Ends the bias to `owner` and waits for that thread.  Returns 1 on success, 0 if WEIR_BIAS_HASTY forbids the wait. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};

@@ -43,7 +43,7 @@ struct weir_bias_mark {
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The mark of this thread.  Threads that never had a bias share one mark, to which no lock is biased. */
+/* This thread's mark, the `owner` of locks biased to the thread.  Until its first bias, a thread has a shared mark. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Registers the process for membarrier(2).  The registration takes milliseconds if the process has several threads. */
@@ -56,10 +56,10 @@ enum weir_bias_manner {
     WEIR_BIAS_HASTY, /* a guest that fails instead of waiting for more than some microseconds */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a HASTY caller would have to wait. */
+/* Takes the lock after weir__bias_try_at() failed.  Returns 1 on success, 0 if WEIR_BIAS_HASTY forbids the wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* A function whose name ends in _at gets the level of the lock.  The other functions are for inner locks. */
+/* Functions with a parameter `level` have names that end in _at.  All others are only for locks of WEIR_BIAS_INNER. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {
@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a HASTY caller does not get the lock. */
+/* Takes the lock.  Returns the value for weir__bias_give_at(), or -1 if WEIR_BIAS_HASTY forbids the wait. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))

@@ -46,7 +46,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* Stores the zeros after the reduced sums, so that a thread that reads a zero also reads the reduced sum. */
+    /* Stores the zeros last, so that a thread that reads one also reads c->requested and c->in_use as reduced above. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -115,7 +115,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the maximum number of bytes in the inbox, after a call of the engine.  The caller holds the cache's lock. */
+/* Sets c->room, the freed bytes that the cache may keep, from the engine's answer.  The caller holds c->lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -286,7 +286,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
         pthread_mutex_unlock(&f->lock);
     }
     taken = weir__bias_take(&c->lock);
-    /* unreached: no test makes the cache serve another stream during this call */
+    /* unreached: no test covers a change of the cache's stream during this call */
     r->block = c->serves && is_its(c, r->id) ? weir__cache_alloc_next(c, r->asked) : 0;
     weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : add_slab(f, c, r);
@@ -328,8 +328,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine.  The same call frees the blocks of the inbox, except with driver_orders.  `c` is
- * the cache of the request's stream, or NULL. */
+/* Serves a request from the engine.  Unless the driver orders reuse, the same call frees the blocks in the inbox, a
+ * list of freed blocks.  `c`, the cache of the request's stream, may be NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -341,7 +341,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
 
     if (c && !f->driver_orders) {
         taken = weir__bias_take(&c->lock);
-        /* unreached: no test makes the cache serve another stream during this call */
+        /* unreached: no test covers a change of the cache's stream during this call */
         if (c->serves && is_its(c, r->id))
             inbox = weir__cache_empty_inbox(c);
         weir__bias_give(&c->lock, taken);
@@ -419,7 +419,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free.  Returns 1 if the cache has deferred work, else 0.  A thread that only frees must not get the bias. */
+/* Counts a free, and leaves the lock biased to its usual thread.  Returns 1 if the cache has deferred work, else 0. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -433,7 +433,6 @@ static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint
     return has_work;
 }
 
-/* Does the deferred work of the stream's cache during a free. */
 static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
@@ -617,8 +616,8 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Puts a whole block into the inbox.  If the inbox is full, moves all to *out.  With driver_orders, accepts a block
- * only during a capture, when the driver frees nothing. */
+/* Puts a whole block into the inbox, a list of freed blocks.  If the list is full, moves all its blocks to *out.  If
+ * the driver frees blocks in stream order, accepts a block only during a capture, when the driver frees none. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;

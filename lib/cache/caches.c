@@ -22,17 +22,17 @@
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The maximum number of caches for unbound default streams. */
+    /* The maximum number of caches for default streams that weir_bind() has not bound. */
     DEFAULT_STREAMS = 256
 };
 
-/* If more bytes than this wait for the device, some streams get no cache. */
+/* If weir can reuse more freed bytes than this only after a device wait, reused stream handles get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* The growth of the bytes in use after which a miss adds up all counts. */
+/* weir updates the statistics' peaks once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
 
@@ -64,7 +64,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Makes the remote-free queue accept only slots for the cache's present stream, and empties the queue. */
+/* Stores the id of the cache's present stream in the queue of slots that other threads freed, and empties the queue. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -134,9 +134,8 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to its share of the bytes that all caches may keep idle.  Lowers larger caps of other
- * caches to this cap.  With a limit from the user, the cap is at most what the other caches leave, since these flush
- * only in calls on their streams.  The caller holds f->lock. */
+/* Sets the cap of a cache's idle bytes to an equal share of the bytes that all caches may keep, and lowers larger caps
+ * to this share.  A limit that the user has set also holds before other caches flush.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -236,8 +235,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes idle memory to the engine.  The caller holds f->lock, so that OOM recovery in another thread finds the memory
- * in the cache or in the engine.  With driver_orders, unlocks f->lock meanwhile. */
+/* Flushes idle memory from the cache to the engine.  The caller holds f->lock, so that OOM recovery in another thread
+ * finds the memory in one of the two.  If the driver orders reuse, f->lock is released meanwhile. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -254,7 +253,7 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     weir__caches_give(f, h.spans, id, c, stream);
 }
 
-/* Sets the cap of a cache and flushes the cache, in a call on the cache's stream. */
+/* Limits the cache's idle bytes and flushes the excess.  This thread runs a request or a free on the cache's stream. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -283,7 +282,7 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
                               uint64_t id) {
     int taken = weir__bias_take(&c->lock), due;
 
-    /* unreached: no test makes the cache serve another stream during this call */
+    /* unreached: no test covers a change of the cache's stream during this call */
     due = c->due && c->serves && is_its(c, id);
     c->due &= !due;
     weir__cache_update_ready(c); /* a capture may have ended */
@@ -320,8 +319,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the stream id for memory that weir flushes after a device wait: the id of the only stream, which needs no
- * events, or else OBSERVED. */
+/* Returns the id under which weir frees memory to the engine after a device wait: the id of the only stream, or
+ * OBSERVED, which makes the memory free for all streams. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -407,7 +406,7 @@ static int strands_too_much(const struct weir_caches *f, const struct weir_cache
                STRANDED_MOST;
 }
 
-/* Makes a cache without a key.  Returns NULL if there is no host memory.  The caller holds f->lock. */
+/* Makes a cache outside the hash table.  Returns NULL if there is no host memory.  The caller holds f->lock. */
 static struct weir_cache *make_cache(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
@@ -436,8 +435,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes the newest unused cache of an unbound default stream, and removes the cache from its bucket.  Returns NULL if
- * no cache is unused. */
+/* Flushes the newest unused cache of a default stream that weir_bind() has not bound, and removes the cache from the
+ * hash table.  Returns NULL if no cache is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -457,8 +456,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees an inbox that was filled during captures.  If an earlier stream with the handle freed the blocks, the blocks
- * wait for the device.  The caller holds f->lock, which is released meanwhile. */
+/* Passes blocks to the driver that the program freed during captures.  If an earlier stream with this handle freed the
+ * blocks, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -617,7 +616,7 @@ void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int en
     pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    /* publishes the last frees on the stream, since weir cannot query the stream after its end */
+    /* makes the stream's last frees available to other streams, since weir cannot query the stream after its end */
     (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
@@ -804,7 +803,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* Reads the queue before the sums: a slot collected in between makes the result too small, not too large. */
+        /* Reads the queue first, so that slots that leave the queue meanwhile make the sum too small, not too large. */
         requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
         in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
         requested += weir__sum_now(&c->requested);
@@ -832,8 +831,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in use above which a miss adds up the counts of all caches.  For drop_in, any growth is enough, since
- * programs read and reset the peak of the driver's pool. */
+/* Sets the bytes in use above which the next cache miss updates the statistics' peaks.  In an unmodified program
+ * (drop_in), any growth is enough, since programs read and reset the peak of the driver's pool. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

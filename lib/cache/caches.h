@@ -9,8 +9,8 @@ struct weir_caches;
 
 /* Creates the caches above the open engine of `v`, which outlives the caches.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the host memory of the caches, and with driver_orders also their blocks.  No block is live, and the device is
- * idle.  The caller closes the engine next.  `f` may be NULL. */
+/* Frees the caches, after the last live block was freed and the device became idle.  The caller closes the engine next.
+ * `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
@@ -30,8 +30,8 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 /* Returns 1 if the address lies in memory that the caches hold, else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Binds a stream if `more` is 1, and unbinds it if `more` is 0.  weir does not query the id of a bound created
- * stream. */
+/* Binds a stream if `more` is 1, and unbinds the stream if `more` is 0.  weir does not query the id of a bound stream,
+ * unless it is a default stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist, and must not
@@ -44,8 +44,8 @@ void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* Flushes the idle memory of all caches to the engine, after a device wait, since no event covers the memory.  If the
- * wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* Waits for the device, and then flushes the idle memory of all caches to the engine.  If the wait fails, weir does not
+ * reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */

@@ -20,7 +20,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Allocates a leaf by mmap, since calloc might clear it.  Makes the kernel map leaf->large, to save page faults. */
+/* Allocates a leaf of the page map, without writing zeros.  The kernel maps leaf->large now, to save page faults. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,7 +58,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     return leaf;
 }
 
-/* Makes the kernel map the words of the pages `page` to `last`. */
+/* Makes the kernel map the host memory of the leaf's entries for the pages `page` to `last`. */
 static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
                            uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
@@ -162,8 +162,8 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A slab that crosses the end of a leaf
- * uses words of pages, since a look-up reads two adjacent words of one leaf. */
+/* Returns 1 if the page map has an entry for the 512 KiB of a block, 0 if it has entries for pages of 16 KiB.  A slab
+ * in two leaves has entries for pages, since a look-up reads only one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -172,8 +172,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of a slab or the first word of a whole block.  Drops records of
- * earlier whole blocks there. */
+/* Stores `value`, the block's record or NULL, in the block's entries in the page map.  Recycles the records of earlier
+ * blocks in these entries. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
@@ -185,7 +185,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
 
     if (value && is_slab && large)
         word = (char *)value + weir__records_tag(base);
-    /* unreached: a reserved word without a leaf */
+    /* unreached: the look-up never fails, since reserve_words() has made the leaf */
     for (; base < end && weir__records_words(r, base, &words); base += WEIR_PAGE) {
         place = large ? words.large : words.page;
         before = atomic_load_explicit(place, memory_order_relaxed);
@@ -197,7 +197,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
     }
 }
 
-/* Returns 1 if the words of a block lead to its record, else 0. */
+/* Returns 1 if look-ups of the block's addresses find its record, else 0. */
 static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 
@@ -265,7 +265,7 @@ uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
     return base;
 }
 
-/* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are 0. */
+/* Skips recycled records, which no look-up finds, and the unused end of a chunk, where all bytes are 0. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

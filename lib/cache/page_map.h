@@ -11,16 +11,17 @@
  *   away    the state of a slot that was freed but is not in its slab's free list
  *
  * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes.  The words of all pages of a slab lead to the slab's record.  For a whole block, only the word of the first
- * page leads to the record.  Slabs of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page,
- * within the 512 KiB, at which the slab begins.  The word of an address and the word before it tell which slab contains
- * the address.  Whole blocks of more than 512 KiB use words for 512 KiB, too, since no two begin in one range.
+ * closes.  The entries of all pages of a slab lead to the slab's record.  For a whole block, only the entry of the
+ * first page leads to the record.  Slabs of 512 KiB use entries for 512 KiB instead, which have the record and a tag:
+ * the page, within the 512 KiB, at which the slab begins.  The entry of an address and the entry before it tell which
+ * slab contains the address.  Whole blocks of more than 512 KiB use entries for 512 KiB, too, since no two begin in one
+ * range.
  *
  * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets the
  * record.  The thread that allocates the block writes the record without a lock: no two live blocks share a record,
  * since a large block contains the last page of its first 512 KiB.
  *
- * Readers take no lock.  The word of a live block does not change.  Records stay allocated until the map closes, so a
+ * Readers take no lock.  The entry of a live block does not change.  Records stay allocated until the map closes, so a
  * reader may read the record that it finds for any address.
  */
 #ifndef WEIR_PAGE_MAP_H
@@ -89,7 +90,7 @@ static inline unsigned weir__slab_class(size_t bytes) {
 
     if (units < 8)
         return (unsigned)units;
-    /* each doubling has 8 classes, so the shift is log2 of the units between two classes */
+    /* the sizes of adjacent classes differ by 2^shift units, since each doubling has 8 classes */
     shift = 60u - (unsigned)__builtin_clzll(units);
     return shift * 8 + (unsigned)(units >> shift);
 }
@@ -108,8 +109,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  If no slot starts there, the product gives a number above
- * every slot number (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the number of the slot at `address`, or SLOT_NONE.  If no slot starts there, the multiplication by an inverse
+ * gives a number above all slots (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -218,7 +219,7 @@ enum {
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
 #define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
     (WEIR__PAGEMAP_LEAF_SLOTS >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT))
-/* The number of words of `value` in 4 KiB of host memory. */
+/* The number of page map entries in 4 KiB of host memory. */
 #define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512)
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
@@ -231,9 +232,9 @@ enum {
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
-    /* The first word stays NULL, so that every later word has a word before it. */
+    /* The first entry stays NULL, so that every later entry has one before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
-    /* One bit for each 4 KiB of `value`.  The bit is set once a word in these 4 KiB is reserved. */
+    /* One bit for each 4 KiB of the array `value`, set once weir counts these 4 KiB as used host memory. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
@@ -260,12 +261,12 @@ struct weir_records {
 
 /* ---- inlined look-ups ---- */
 
-/* The two words of an address in its leaf: the word of its page, and the word of its 512 KiB. */
+/* The two entries in the page map for an address: for its page of 16 KiB, and for its range of 512 KiB. */
 struct weir__pagemap_words {
     _Atomic(void *) *page, *large;
 };
 
-/* Finds the two words of an address.  Returns 1 on success, 0 if there is no leaf for the address. */
+/* Finds the page map's entries for `address`.  Returns 1 on success, 0 if the map has none. */
 static inline __attribute__((always_inline)) int
 weir__records_words(const struct weir_records *r, uint64_t address,
                     struct weir__pagemap_words *out) {
@@ -289,7 +290,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a word for 512 KiB that hold a slab's tag.  In the address of a record these bits are 0. */
+/* The low bits of an entry for 512 KiB: the page at which a slab begins.  In a record's address these bits are 0. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -314,15 +315,15 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* Another thread may reuse the record at any time.  Reads s->bytes first: if the value is not 0, the base that
-         * is read next is that of this block or of a later block. */
+        /* If s->bytes is not 0, s->base is valid when read afterwards.  The base may be that of a later block, since
+         * another thread may reuse the record at any time. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours` is 1 if the slab of `word` begins at or before this page, and 0 without a tag. */
+    /* `ours` is 1 if `word` is the entry of a slab that begins at or before this page, else 0. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -342,7 +343,7 @@ void weir__records_close(struct weir_records *r);
  * if the address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Finds the record that an earlier whole block left, or makes a record.  Returns NULL if there is no host memory. */
+/* Makes the record of a whole block, or reuses that of an earlier block.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);

@@ -100,12 +100,12 @@ struct weir_cache {
     struct weir_cache *next;         /* links all caches */
     uint64_t idle_search_ticks;      /* the time of the last search for unused memory */
 
-    /* Fields that calls on the stream read, and that change seldom. */
+    /* These fields change seldom.  Each request and each free on the stream reads them. */
     _Atomic int capturing;    /* set if the stream was being captured at its last call */
     _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
     _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
-    /* The number of bindings, and the bit WATCHED.  If `trusted` is not 0, weir does not query the driver. */
+    /* The number of bindings (weir_bind) plus WEIR_CACHE_WATCHED.  If it is not 0, weir does not query the stream. */
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
@@ -113,8 +113,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Hits write these fields under the lock; other threads read the atomic fields.  If `is_ready` is 0, hits must not
-     * use the cache. */
+    /* Requests and frees change these fields under `lock`.  Other threads may read the atomic fields.  If `is_ready` is
+     * 0, the fast path must not use the cache. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -125,8 +125,8 @@ struct weir_cache {
     /* Lists of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox: freed whole blocks, linked by next.  `room` is its maximum of bytes.  weir computes `room` again if
-     * the engine's `lacked` differs from this copy. */
+    /* The inbox, a list of freed whole blocks, and the bytes that it may hold (`room`).  `room` is valid while `lacked`
+     * equals the engine's count of requests that found no free memory. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -229,7 +229,7 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block from the newest blocks of the inbox, or returns 0. */
+/* Allocates one of the newest freed blocks in the inbox.  Returns 0 if none of them has the right size. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
@@ -325,7 +325,7 @@ struct weir_caches {
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that is reused only after a device wait: remote frees, and with driver_orders also freed blocks. */
+    /* Freed slots and blocks without an event, which weir reuses only after a device wait. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
@@ -334,7 +334,7 @@ struct weir_caches {
     /* The peaks of bytes in the engine's blocks, in the present period and the one before. */
     uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
-    /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
+    /* If the bytes in use exceed this number, the next cache miss updates the statistics' peaks. */
     _Atomic uint64_t add_up_above;
 };
 
@@ -454,8 +454,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache of the stream `id`.  Returns 1, or 0 if nothing has changed, for example because the lock
- * is not biased to this thread. */
+/* Frees a slot into the cache of the stream `id`, by the fast path only.  Returns 1 on success, 0 if the slow path must
+ * free the slot. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -474,13 +474,13 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL.  Success
- * restores the thread's last driver result. */
+/* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL.  A success leaves
+ * the thread's last driver result unchanged. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The
- * caller holds no cache's lock.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is
- * stranded if the driver refuses the free, or if `c` is NULL and `id` is not OBSERVED. */
+/* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The caller
+ * holds no cache's lock.  If the driver orders reuse, the caller holds f->lock, which is released meanwhile.  A block
+ * that the driver cannot free in stream order is kept until a device wait. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
@@ -488,11 +488,11 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless a cache has this id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries a stream's id and finds its cache, or NULL, in a call on the stream.  During a capture returns E_CAPTURE,
- * and finds the cache by the handle alone. */
+/* Queries the id of a stream that makes a call.  Sets *c to the stream's cache, or to NULL if the stream has none.  If
+ * the stream is being captured, finds the cache by the handle and returns E_CAPTURE. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
-/* Does the deferred work of the cache in a call on the stream. */
+/* Does the work that the fast path leaves to slower calls on the stream, for example a flush of idle memory. */
 void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                               uint64_t id);
 /* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */

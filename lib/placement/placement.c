@@ -19,7 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* A stream without free chunks keeps its owner struct if at most this many structs exist. */
+/* If more struct weir_placement_owner than this exist, weir frees the struct of a stream without free chunks. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -134,7 +134,7 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
     chunk[id].child[0] = chunk[id].child[1] = 0;
 }
 
-/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest. */
+/* Removes a chunk from a size class with at least two chunks, of which *first_of is the smallest. */
 static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
 
@@ -338,7 +338,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
         list_remove(p, owner, id);
 }
 
-/* Joins adjacent chunks, which must be in no set.  The joined chunk gets the later sequence. */
+/* Joins adjacent chunks that are in no set of free chunks.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left];
     struct chunk *r = &p->all.chunk[right];
@@ -351,7 +351,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes `id`, which is in no set, a free chunk of `owner`, and coalesces it. */
+/* Adds the chunk `id` to the free chunks of `owner`, and coalesces it. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -372,8 +372,8 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id`, which must be in no set, at `address`.  Returns the record of the second part, which the caller
- * has reserved. */
+/* Cuts the chunk `id`, which is in no set of free chunks, at `address`.  Returns the record of the second part, which
+ * the caller has reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -406,7 +406,7 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins the free chunks in [first, end) into one chunk that is in no set.  The caller has reserved two records. */
+/* Removes the free chunks in [first, end) from their sets, and joins them.  The caller has reserved two records. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -520,9 +520,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks of the first stream, unless their frees are observed, from the clean set.  Returns these chunks as
- * a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`: no block was
- * above `used`, and memory there has a sequence only because it joined a freed block. */
+/* Removes the chunks that wait for frees of the first stream from the set that all streams may use, and returns them as
+ * a list, linked by `newer`.  The other chunks get the sequence 0, as does the part of a chunk above r->used, which no
+ * block has used. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -558,7 +558,7 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, unlink_first_stream(p));
-    /* owner_make() needs no host memory here, since p->only is still set */
+    /* This call cannot fail, since owner_make() allocates nothing for the stream p->only. */
     owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
@@ -567,7 +567,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Stores the first stream in p->only, or calls second_stream() for a second one, or if `s` is NULL (unknown). */
+/* Stores the first stream in p->only.  Calls second_stream() if `s` is another stream or is unknown. */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -673,8 +673,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set, for all streams if `sequence` is 0.  Returns 1.  Without host memory
- * returns 0 and changes nothing. */
+/* Frees the chunk `id` on the stream `s`, or for all streams if `sequence` is 0.  Returns 1 on success.  Without host
+ * memory, changes nothing and returns 0. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -759,7 +759,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which must be in no set, into an unmapped range.  Joins adjacent unmapped ranges. */
+/* Turns the chunk `id`, which is in no set of free chunks, into an unmapped range.  Joins adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -784,7 +784,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of this kind at `within`, or 0 if it does not contain the whole range. */
+/* Returns the chunk that starts at `within`, if it is of this kind and contains `bytes` bytes at `address`; else 0. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -885,7 +885,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which must be in no set, a live block. */
+/* Turns the chunk `id`, which is in no set of free chunks, into a live block. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -896,7 +896,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the clean chunks and the chunks of `owner`, which may be NULL; or 0 if none fits. */
+/* Returns the best fit among the chunks of `owner`, which may be NULL, and those for all streams; or 0 if none fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -942,7 +942,7 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), which begins in the free chunk `id`, a live block. */
+/* Turns the free chunks in [first, end) into one live block.  `id` is the chunk that contains `first`. */
 static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                       size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);

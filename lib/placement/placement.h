@@ -47,20 +47,20 @@ struct weir_placement_owner;
 /* The largest number of placements that can share the caller's records of streams. */
 enum { WEIR_PLACEMENT_INDEXES = 3 };
 
-/* The caller's record of a stream, for several placements.  The caller sets the first three fields. */
+/* The caller's record of a stream, shared by all struct weir_placement.  The caller sets the first three fields. */
 struct weir_placement_stream {
     uint64_t id;       /* the driver's id, or 0 if it is unknown */
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
     /* Set for at most one stream.  Frees of this stream need no host memory, so they always succeed. */
     int is_fallback;
-    /* For each placement, the stream's chunks, or NULL. */
+    /* The stream's free chunks in each struct weir_placement, or NULL. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
     /* The bytes of a granule: a power of two that divides all sizes and region starts.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if a block would otherwise waste this many bytes (above 0).  128 MiB for BFC. */
+    /* A chunk is split if a block would otherwise waste at least this many bytes (1 or more).  128 MiB for BFC. */
     size_t split_waste;
     int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
@@ -144,8 +144,8 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
  * free of `s` with this sequence has completed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Makes free chunks, of which the first starts at `within`, an unmapped range.  The caller then unmaps the memory.
- * Returns OK, INVALID or NO_MEMORY. */
+/* Turns the range at `address` into an unmapped range.  The range lies in free chunks, of which the first starts at
+ * `within`.  The caller then unmaps the memory.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -154,8 +154,8 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a large enough chunk that is free for all streams starts there,
- * else OK, NO_MEMORY or INVALID. */
+/* Places a block at `address`, the start of a chunk that is free for all streams.  Returns OK, NO_MEMORY, INVALID, or
+ * NO_FIT if no such chunk with enough bytes starts there. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in adjacent free chunks, which the stream may use now or after a wait for other streams.  Takes
@@ -164,13 +164,13 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                struct weir_placement_stream *s,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s`, or for all streams if `sequence` is 0; then `s` may be NULL.  On
- * an error, changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
- * fallback). */
+/* Frees the live block at `address` on the stream `s`.  If `sequence` is 0, frees the block for all streams, and `s`
+ * may be NULL.  Returns OK, FOREIGN, INTERIOR, FREE or NO_MEMORY.  An error changes nothing.  NO_MEMORY cannot occur if
+ * `sequence` is 0 or `s` is the fallback. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
-/* Turns the live block at `address` into a deferred block.  A second free of the address then fails with FREE. */
+/* Marks a live block as freed, but keeps it in place.  Another free of the block then returns WEIR_PLACEMENT_FREE. */
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);

@@ -34,26 +34,26 @@
 #define SIZE_BITS 58u
 /* The number of size classes for each power of two.  A 32-bit word has one bit for each class. */
 #define CLASSES 32u
-/* The sequence in the tag of a live block that weir__placement_age has marked. */
+/* The value of `sequence` for a live block that weir__placement_age() has marked as old. */
 #define OLD UINT64_MAX
 
 enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED, DEFERRED };
 
 /* A chunk's record has 32 bytes, so that it never crosses the end of a cache line. */
 struct chunk {
-    /* In granules.  While the table grows, an old record has its new number here. */
+    /* The chunk's address in granules.  While the table grows, an old record has its number in the new table here. */
     uint64_t address;
     uint64_t size; /* in granules; 0 for a region's border record */
     uint32_t prev; /* the adjacent chunks */
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* For a free chunk, its subtrees in the treap of its class.  In a class's first chunk, child[1] is the root. */
+        /* A free chunk's subtrees in the treap of its size class.  child[1] of the class's first chunk is the root. */
         uint32_t child[2];
     };
 };
 
-/* The tag of a free chunk, or of an old live block, whose sequence is OLD.  A clean chunk uses only `sequence`. */
+/* The last free of a free chunk.  Chunks free for all streams, and live blocks, have only a `sequence`. */
 struct chunk_tag {
     /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
     uint64_t sequence;
@@ -108,7 +108,7 @@ struct weir_placement {
     uint64_t waste; /* split_waste of the rule, in granules */
     /* The only stream so far.  NULL before the first and after the second stream has called. */
     struct weir_placement_stream *only;
-    /* If the caller frees the record of the only stream, `only` points here. */
+    /* After weir__placement_remove_stream(), `only` points here, since the caller may free the stream's own record. */
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;

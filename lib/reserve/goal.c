@@ -39,7 +39,7 @@
 
 /* Decay releases half of the unneeded memory, or all if it is at most LEAST. */
 #define LEAST ((uint64_t)64 << 20)
-/* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
+/* The maximum number of half-lives that one call applies.  After 64 halvings, no unneeded memory is left. */
 enum { MOST_WINDOWS = 64 };
 
 /* The pause between two checks doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS. */
@@ -85,8 +85,8 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the ratio of reserved to used memory after a window, in which at most `peak' bytes were in use.  The ratio
- * rises only if reserved memory grew in the window, since the program then needed all of it. */
+/* Updates the ratio of reserved to used memory after a half-life, in which at most `peak' bytes were in use.  The ratio
+ * rises only after growth, which shows that the program needed all of the reserved memory. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -96,7 +96,7 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target at the end of a window.  The caller holds decay.lock. */
+/* Lowers the reserved bytes that decay keeps, after a half-life with a peak of `peak'.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -184,8 +184,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes still to be released.  The last check was
- * due at `due', took place at `now' and released `got' bytes.  With a finite release threshold, the first check
- * releases all idle memory, and so ends a call of weir_low_memory. */
+ * due at `due', took place at `now' and released `got' bytes.  With a finite release threshold, one check releases all
+ * idle memory, so nothing remains to be released. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -275,8 +275,8 @@ static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again.  Counts this allocator's reserved memory as free.  Lowers a share to
- * the free memory, but not below `least'. */
+/* Computes the target of the preallocation again, with this allocator's reserved memory counted as free.  If the target
+ * is a share of the device, lowers the target to the free memory, but not below `least'. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -397,7 +397,6 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    /* the reason if the device had enough memory, but the target is below prealloc_min */
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -467,7 +466,7 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* a pause that lasts until a request wakes the thread of grow-ahead */
+/* A pause without an end, in which the thread that grows memory in the background sleeps until a request wakes it. */
 #define UNTIL_WOKEN UINT64_C(0)
 enum {
     LOW_PAUSE_PART =
@@ -501,7 +500,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next step of grow-ahead, or UNTIL_WOKEN. */
+/* Returns the nanoseconds to wait after a step of background growth, or UNTIL_WOKEN if no step can succeed again. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -611,7 +610,7 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* The virtual time that a thread of grow-ahead would need to wake on the device model. */
+/* On the device model, the virtual time from the request that starts background growth to the first step of growth. */
 #define WAKE_NS UINT64_C(200000)
 
 /* Makes all steps of grow-ahead that are due on the device model. */

@@ -34,7 +34,7 @@ struct weir_decay {
     _Atomic uint64_t peak; /* the largest number of bytes in use in the current window */
     _Atomic int grew; /* set if reserved memory has grown for a request in the current window */
     struct weir_lock lock; /* guards the next two fields; its holder calls no other function */
-    /* The reserved bytes that the program needs for one byte in use.  0 before the first window has ended. */
+    /* The reserved bytes that the program needs for one byte in use.  0 during the first half-life. */
     double reserved_per_used;
     uint64_t target; /* the reserved bytes that decay keeps */
 };
@@ -80,7 +80,7 @@ struct weir_ahead {
     pthread_t thread;
 };
 
-/* The goal of reserved memory.  The first four fields are constant. */
+/* The settings and the state that decide how much memory is reserved.  The first four fields are constant. */
 struct weir_goal {
     uint64_t half_life_ns; /* the half-life of decay, or 0 for no decay */
     int in_requests;   /* 1 if requests release memory, since the engine can do so without a wait */
@@ -99,8 +99,8 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns the reserved bytes to keep if weir should release `wanted' bytes: at least the floor, and at least the memory
- * in use and the idle memory of grow-ahead. */
+/* Returns how many of the `reserved' bytes weir should keep if it should release `wanted' bytes.  Keeps at least
+ * g->floor bytes, and at least `in_use' plus g->idle bytes. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
 /* Flushes the caches and the guard, and releases idle memory until at most `keep` bytes are reserved.  May wait for the
@@ -112,11 +112,11 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 /* Releases idle memory above the floor, without a wait, for weir_decay.  Returns the number of released bytes. */
 size_t weir__goal_release_surplus(struct weir_reserve *v);
 
-/* Records the bytes in use after a request at the time `now'.  Returns 1 if the current window is over, else 0. */
+/* Records the bytes in use after a request at the time `now'.  Returns 1 if a half-life of decay has ended, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is the time between the
- * last two requests, or 0 for weir_decay.  After a pause longer than a half-life keeps all memory, since the program
- * will probably use the memory again now. */
+/* Applies decay for the half-lives that have ended, and returns the reserved bytes to keep.  `pause' is the time
+ * between the last two requests, or 0 for weir_decay.  After a pause longer than a half-life, decay keeps all memory,
+ * since the program will probably use the memory again now. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -145,7 +145,7 @@ void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* Makes all steps of grow-ahead that are due on the device model, which has no thread of grow-ahead. */
+/* On the device model, makes the steps of growth that the background thread would have made by now. */
 void weir__goal_run_due_steps(struct weir_reserve *v);
 
 #endif

@@ -58,7 +58,7 @@ int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
 int weir__limit_refresh(struct weir_reserve *v);
 /* Sets a limit of `bytes' for the program.  It replaces a limit that was a share of the device. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
-/* Lowers the floor to the process's share of the device, but not below `least_floor'. */
+/* Lowers goal.floor, the reserved bytes that weir keeps, to the process's share, but not below limit.least_floor. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

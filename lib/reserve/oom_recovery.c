@@ -12,13 +12,13 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll frees without an event before a trim. */
+/* The maximum time to poll pending frees that have no event, before a trim that waits for these frees. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* While no process is ending, weir waits for a tenth of the time for OOM recovery. */
+/* OOM recovery waits for other processes for a tenth of its time, or for all of it while one of them is ending. */
 #define PROCESS_PEERS_PART 10
 /* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
@@ -206,8 +206,8 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes for memory, else 0.  `before' has the figures from before
- * this round, which began at `began'.  Sets *alone to the time until which weir waits for ended processes, or to 0. */
+/* Returns 1 if weir should not ask other processes again, else 0.  The round began at `began', with the figures
+ * `before'.  Sets *alone to the end of the wait for the driver to free memory of ended processes, or to 0. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -217,7 +217,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* Asks again if the request would fit without the `unavailable' bytes, which other processes cannot release. */
+        /* weir asks again if the other processes can release enough memory, all but the `unavailable' bytes. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {

@@ -55,7 +55,7 @@ void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run
 /* Returns the number of bytes to preallocate in the next run, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
 
-/* Writes a profile as text.  `key' has the lines `device' and `settings'.  Returns the length of the text. */
+/* Writes a profile as text.  `key' has the text of its lines `device' and `settings'.  Returns the text's length. */
 size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]);
 

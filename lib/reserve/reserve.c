@@ -21,7 +21,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     weir_status status;
 
     r->is_predicted = 0;
-    /* A request above the device's memory needs OOM recovery, too, but no engine can serve it. */
+    /* No engine can serve a request that is larger than the device's memory. */
     if (r->bytes > v->device->total)
         return weir__without_driver(WEIR_E_NO_MEMORY);
     status = v->engine->ops->alloc(v->engine, r);
