@@ -78,7 +78,7 @@ unsigned weir__striped_assign(void) {
 
     /* The number stays at WEIR_STRIPED_STRIPES, so that it cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
-           /* unreached: no test makes another thread get a stripe at this moment */
+           /* unreached: no test makes another thread change `threads` at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;

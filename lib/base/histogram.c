@@ -71,6 +71,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    /* another thread is adding a value, which is in `total` but not in a bucket yet */
+    /* No bucket reached the rank, since `total` counts a value that another thread has not yet added to its bucket. */
     return max;
 }

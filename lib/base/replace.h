@@ -33,8 +33,8 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
  * `why`.  Returns 0, or an errno value. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Replaces the contents of a file.  The file has no permissions that are not in `mode`.  If `is_durable` is set,
- * waits until the contents are on the disk.  Returns 0, or an errno value. */
+/* Replaces the contents of a file.  The new file has at most the permissions in `mode`.  If `is_durable` is set, waits
+ * until the contents are on the disk.  Returns 0, or an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 

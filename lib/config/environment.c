@@ -341,9 +341,9 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables by which frameworks request a preallocation, if they have an effect in this kind of program.  A
- * framework that does not use CUDA's memory pools preallocates by itself.  JAX with CUDA's memory pools uses
- * TensorFlow's allocator, and so TensorFlow's variable. */
+/* Reads the variables by which TensorFlow and JAX request a preallocation.  In an unmodified program, skips a framework
+ * that does not use CUDA's memory pools, since it preallocates by itself.  JAX with these pools also obeys TensorFlow's
+ * variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;

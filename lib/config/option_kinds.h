@@ -34,7 +34,7 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* for amounts of memory: the WEIR_AMOUNT_ kind of a percentage such as "75%" */
+    /* for amounts of memory: what "75%" is a share of, such as WEIR_AMOUNT_OF_TOTAL */
     int percent;
     int is_wide;         /* for numbers: set if the field has 64 bits, not 32 */
     const char *endless; /* for times: the word that means the field's largest number */

@@ -269,7 +269,7 @@ static weir_status check_prealloc_limit(const weir_options *filled,
         prealloc, limit);
 }
 
-/* Reports an error if prealloc_min is above prealloc.  Omits comparisons that need the device's memory. */
+/* Reports an error if prealloc_min is above prealloc.  Does not compare a percentage with a number of bytes. */
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;

@@ -114,7 +114,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
  * invalid. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit for weir_set_limit, which may be 0, but no share.  Returns OK, or E_INVALID with a message. */
+/* Checks a limit of weir_set_limit.  Allows 0, but not WEIR_AMOUNT_SHARE.  Returns OK, or E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
 /* Returns 1 if the engine divides large regions into blocks (mapped, bfc, bfc-fixed), else 0. */

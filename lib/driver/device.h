@@ -56,8 +56,8 @@ struct weir_device {
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which weir calls cuMemCreate on the device.  Exportable memory makes no call slower
- * (H200). */
+/* Sets *kind to the properties with which weir calls cuMemCreate on the device.  They make the memory exportable if the
+ * device can export memory, since this makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
@@ -178,7 +178,7 @@ CUresult weir__device_wait(struct weir_device *device);
 void weir__device_free_wait_block(struct weir_device *device);
 
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
-/* Logs a request that failed because of its stream. */
+/* Logs a failed request if `status` is WEIR_E_STREAM (the driver does not know the stream). */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`, an earlier time of the driver's clock. */
 uint64_t weir__device_elapsed_ns(const struct weir_device *device, uint64_t ticks);

@@ -21,8 +21,8 @@
 /* The duration of the work for a check.  A free that does not wait takes at most 280 us (H200). */
 #define CHECK_NS 1000000L
 
-/* The maximum time from the end of the work to the end of the free.  A longer time proves nothing, since the thread may
- * have been preempted. */
+/* cuMemFree or cuMemFreeHost has waited for the work if it returns within this time after the end of the work.  A later
+ * return proves nothing, since the thread may have been preempted. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
@@ -44,8 +44,8 @@ static void sleep_in_check(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Submits work to a new stream, to check whether the call waits for it.  Returns NULL if no check is needed or
- * possible. */
+/* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for the work.  Returns NULL if no
+ * check is needed or possible. */
 static CUstream begin_wait_check(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -63,7 +63,7 @@ static CUstream begin_wait_check(struct weir_device *device, enum wait_call call
     return NULL;
 }
 
-/* Ends a check.  If the checked call does not wait for the device, waits by cuCtxSynchronize. */
+/* Ends the check of cuMemFree or cuMemFreeHost.  If the call does not wait for work, waits by cuCtxSynchronize. */
 static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
                                CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;
@@ -133,7 +133,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return end_wait_check(device, BY_HOST_BLOCK, work_stream, result);
 }
 
-/* Prefers cuMemFree, which is 0.25 ms faster.  Uses cuMemFreeHost if the device has no memory for a block. */
+/* cuMemFree and cuMemFreeHost both wait for the device.  cuMemFree is 0.25 ms faster, but needs device memory. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

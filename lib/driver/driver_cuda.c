@@ -66,8 +66,8 @@ static const struct entry {
 /* Copies a data pointer into a function pointer, which POSIX allows but an ISO C cast does not. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds cuGetProcAddress.  Returns CUDA_ERROR_STUB_LIBRARY for the stub library of the CUDA toolkit, else 0.  The name
- * "" detects the stub, in which every call returns this error. */
+/* Finds cuGetProcAddress.  Returns CUDA_ERROR_STUB_LIBRARY for the stub library of the CUDA toolkit, in which every
+ * call returns this error; else 0. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;

@@ -42,7 +42,7 @@ struct group_slot {
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The process's bytes: change N writes value[N % 2].  The lower CHANGE_BITS bits of a value are N's lower bits. */
+    /* The bytes after the last even and odd change, with the number of the change in the lower CHANGE_BITS bits. */
     _Atomic uint64_t value[2];
     /* The fields below do not affect the group's counter. */
     _Atomic uint64_t weight, idle;
@@ -97,8 +97,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the word `used`.  If the member that changed it last was killed before it wrote `applied`, writes
- * `applied`. */
+/* Returns the counter of the group.  If the member that changed it last was killed before the end of the change,
+ * completes the change. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -137,8 +137,8 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of slot `at` from the counter of the group, and frees the slot.  The caller holds the slot's life
- * lock. */
+/* Subtracts all bytes of slot `at` from the counter of the group, and frees the slot.  The caller holds the life lock,
+ * without which no process changes the slot's bytes. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
@@ -157,8 +157,8 @@ static int was_killed_with_child(const struct weir_group *g, const struct weir_s
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members.  Returns the bytes that stay counted, because the kernel has not freed the
- * memory yet or a child holds the member's life lock.  exec() also ends a member.  The caller holds the group's
+/* Subtracts the bytes of ended members from the counter.  Returns the bytes that it cannot subtract yet, because the
+ * kernel still frees the memory or a child of the member holds a lock of its slot.  The caller holds the group's
  * lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
@@ -384,7 +384,7 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* Subtracts the bytes of the old slot, if the old file was not removed. */
+    /* If the file is still the old one, subtracts the bytes that this process has in its previous slot. */
     (void)recover_ended(g);
 }
 

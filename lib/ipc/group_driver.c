@@ -214,7 +214,7 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
  * not report the reserved bytes, assumes a growth of `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* Held from the query to the store of the reserved bytes, so that no older number replaces a newer one. */
+    /* Makes query and update of the reserved bytes one step, so that no older number replaces a newer one. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* An allocator's entry in the list.  The allocator sets `driver`, `device` and `owner` before it joins.  All other
- * fields are zero before and after. */
+/* An allocator's entry in the list.  Before the allocator joins, it sets `driver`, `device` and `owner`, and all other
+ * fields to 0. */
 struct weir_local_peer {
     const void *driver;
     int device;
@@ -24,9 +24,9 @@ void weir__local_peers_join(struct weir_local_peer *s);
 /* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
  * that a user of the entry may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the entry after `last`, or the first if `last` is NULL; NULL at the end.  If `s` is not NULL, returns only
- * other allocators on its device.  Pass the entry as `last`, or to weir__local_peers_release(); until then it stays
- * valid. */
+/* Returns the entry after `last` (the first if `last` is NULL), or NULL at the end.  If `s` is not NULL, skips `s` and
+ * the allocators on other devices.  The entry stays valid until the caller passes it as `last` or to
+ * weir__local_peers_release(). */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Ends the use of an entry that weir__local_peers_next() returned, for a caller that stops before the end of the

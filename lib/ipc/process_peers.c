@@ -42,18 +42,18 @@
 #define ENDING_NS (2000 * MILLISECOND)
 /* The estimated device memory that a process has besides its reserved bytes, for example for its context. */
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* In ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  TICK_MS, LONG_TICK_MS: the
- * longest sleep of the answering thread, with and without limits that are shares of the device.  A killed process does
- * not wake the thread, so TICK_MS is shorter. */
+/* In ms.  REFRESH_MS is how long a request waits for other processes to publish their memory.  The answering thread
+ * sleeps for at most LONG_TICK_MS, or TICK_MS if limits are shares of the device, because a killed process changes the
+ * shares but does not wake the thread. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* By slot: a process that left a request unanswered, and a process that was killed or exiting.  A later process of the
- * slot has another `start`. */
+/* A process that left a request unanswered.  `start` distinguishes it from a later process of its slot. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
+/* A process that was killed or is exiting. */
 struct ending {
     uint64_t pid, start, since_ns;
 };
@@ -63,7 +63,7 @@ enum { REFRESHES = 8 };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    /* Not in the list.  Makes weir__local_peers_next() return only the allocators on this device. */
+    /* Passed to weir__local_peers_next(), which then returns only the allocators on this device. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
@@ -83,7 +83,7 @@ struct weir_process_peers {
     pthread_mutex_t asking;
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* By slot: the bytes of the process that a request cannot get. */
+    /* For each slot: how much memory of its process the current request cannot get. */
     uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
@@ -164,7 +164,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* The sum below contains h.reserved, so weir__process_peers_publish_reserved() must add only later changes. */
+        /* The sum includes h.reserved, so weir__process_peers_publish_reserved() adds only the change since now. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -178,7 +178,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     return any;
 }
 
-/* Publishes the memory of all allocators of this process. */
+/* Publishes to other processes how much memory all allocators of this process have. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
@@ -351,7 +351,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* The limits first, because a new process makes the shares of other processes smaller. */
+        /* Updates the limits before the answer, because a new process makes the shares of other processes smaller. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -364,7 +364,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        /* A thread that sets `stopped` after this check ends the wait below. */
+        /* If another thread sets `stopped` after this check, it also ends the wait below. */
         if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
@@ -580,7 +580,7 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of a killed or exiting process, but only for ENDING_NS, because its driver may hang. */
+/* Counts the memory of an ending process as soon free, but only for ENDING_NS, because the process may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];

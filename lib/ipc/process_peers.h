@@ -55,8 +55,8 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Unregisters an allocator.  The caller must hold no lock that the allocator's functions take, since one may be
- * running. */
+/* Unregisters an allocator.  The caller must hold no lock that the allocator's functions take, because another thread
+ * may be running such a function. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
@@ -72,7 +72,7 @@ struct weir_answers {
     uint64_t unavailable;
     int has_answer;  /* set if any process has answered, or published its memory meanwhile */
     int has_timeout; /* set if a process did not answer before the deadline */
-    /* Set if a later request may get more. */
+    /* Set if the other processes may free more memory for a later request. */
     int is_incomplete;
     /* The bytes that exiting or killed processes may soon return to the device.  0 if enough bytes were freed. */
     uint64_t ending;

@@ -76,8 +76,8 @@ void weir__registry_ring(struct weir_slot_file *f) {
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until the word `bell` of the file has another value than `bell`.  Returns 0, ETIMEDOUT, or EFAULT
- * if the file was truncated. */
+/* Sleeps until another process changes the bell, a word of the file, from the value `bell`.  Returns 0, ETIMEDOUT, or
+ * EFAULT if the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -108,7 +108,7 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* Checks the file every NAME_MS, because no process rings the bell of a removed file. */
+/* Checks the file every NAME_MS, because no process wakes a thread that waits on a removed file. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -170,7 +170,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* If the file was truncated, restores the page of the bell, which the call below changes. */
+        /* If the file was truncated, restores its first page, which weir__registry_ring() accesses. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

@@ -198,10 +198,10 @@ static void write_at(struct weir_segment *s, size_t at, const void *from, size_t
 void weir__segment_publish(struct weir_segment *s, const void *body) {
     s->sequence |= 1;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
-    /* Fence (a) of the table at the top of this file: the odd number is written before the body. */
+    /* Fence (a) of the table at the top of this file: the sequence number becomes odd before the body is written. */
     atomic_thread_fence(memory_order_release);
     write_at(s, offsetof(struct weir_segment_file, body), body, s->body_bytes);
-    /* Fence (b) of the table at the top of this file: the body is written before the even number. */
+    /* Fence (b) of the table at the top of this file: the body is written before the sequence number becomes even. */
     atomic_thread_fence(memory_order_release);
     s->sequence++;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
@@ -248,8 +248,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Sleeps until a process reads the file, or only for the given time if the file was read recently, or if the mapped
-     * page is gone, so that no reader can wake the writer. */
+    /* If no process has read the file recently, sleeps until a process reads it.  Otherwise, or if the futex call fails
+     * because the mapped page is gone, sleeps for the given time. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);
@@ -301,11 +301,11 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
     for (int i = 0; i < TRIES; i++) {
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
             return WEIR_SEGMENT_FOREIGN;
-        /* Fence (c) of the table at the top of this file: the first number is read before the body. */
+        /* Fence (c) of the table at the top of this file: the sequence number is read before the body. */
         atomic_thread_fence(memory_order_acquire);
         if (!pread_all(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
             return WEIR_SEGMENT_FOREIGN;
-        /* Fence (d) of the table at the top of this file: the body is read before the last number. */
+        /* Fence (d) of the table at the top of this file: the body is read before the sequence number is read again. */
         atomic_thread_fence(memory_order_acquire);
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
             return WEIR_SEGMENT_FOREIGN;

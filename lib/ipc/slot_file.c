@@ -135,7 +135,7 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
-    /* F_OFD_GETLK does not change l_len if no lock exists. */
+    /* F_OFD_GETLK sets l_len to the length of the lock that it finds, here one slot.  Without a lock, l_len stays. */
     return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_offset(f, 0),
                       weir__slot_offset(f, WEIR_SLOTS), &lock) == 0 &&
            lock.l_len != (off_t)f->kind->slot_bytes;
@@ -233,8 +233,8 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a slot, preferably one without an ending owner, because other processes still read that owner's memory from
- * the slot.  Returns its number, or -1 with errno.  EAGAIN means that another process is removing the file. */
+/* Claims a slot.  Uses the slot of an ending process last, since it tells others how much memory will become free.
+ * Returns the slot's number, or -1 with errno.  EAGAIN means that another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -290,7 +290,7 @@ static int attach_slot_file(struct weir_slot_file *f) {
             return -1;
         slot = claim_slot(f, file);
         if (slot >= 0 && is_slot_file_valid(f, file) && weir__kept_set(&kept, file) == 0) {
-            /* In an unchanged file, this process now has two slots.  Clears the old one. */
+            /* If this process has opened the same file again, it now has two slots in the file.  Clears the old one. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
             if (map_slot_file(f, file) == 0) {
@@ -377,8 +377,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if another open file holds the lock of this process's slot, else 0.  The program may have closed the
- * descriptor, and another part of the process may have opened the slot file again. */
+/* Returns 1 if the descriptor no longer holds the lock of this process's slot, else 0.  Another part of the program may
+ * have closed the descriptor, and the file may be open again under its number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

@@ -26,13 +26,13 @@ enum {
     /* The offset of the first slot, behind a page for the head of the file. */
     WEIR_SLOTS_AT = 4096,
     WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in a slot */
-    /* The offset of a word that the process sets when it begins to exit normally.  Only in slots that count memory.
-     * The file may then be removed before the process has ended. */
+    /* In slots that count memory: the offset of a word that the process sets when it begins to exit normally.  From
+     * then on, other processes may remove the file. */
     WEIR_SLOT_ENDS_AT = 32
 };
 enum { WEIR_SLOT_PATH = 256 };
 
-/* The first bytes of a slot file.  weir replaces a file with unexpected values, except of `limit`. */
+/* The first bytes of a slot file.  If a field other than `limit` has an unexpected value, weir replaces the file. */
 struct weir_slot_head {
     char magic[8];
     uint32_t version, slots, slot_bytes, unused;
@@ -87,8 +87,8 @@ void weir__slot_file_each(const char *begins, size_t most,
 void weir__slot_file_leave(struct weir_slot_file *f);
 /* Releases this process's slot, and unmaps the file. */
 void weir__slot_file_close(struct weir_slot_file *f);
-/* Records that this process begins to exit.  Keeps the life lock until it has ended.  The caller holds the lock of
- * `f`. */
+/* Unlocks the slot of this process, which begins to exit.  Keeps the slot's second lock, the life lock, until the
+ * process has ended.  The caller holds the lock of `f`. */
 void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork(), since the slot belongs to the parent. */
 void weir__slot_file_close_in_child(struct weir_slot_file *f);

@@ -324,7 +324,7 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Defines the driver calls that weir never makes.  `like` is a similar driver call. */
+/* Defines a driver call that programs make but weir does not.  It counts, costs and fails as a similar call, `like`. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -380,12 +380,12 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a background period (driver.h).  The end adds the period's real time to host_ns. */
+/* Begins or ends a period whose driver calls do not advance the model's clock.  The end returns their total time. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* adds the thread's pending time to a clock */
+    /* adds the cost of this thread's last driver calls to the clock, or to the period that ends */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {

@@ -18,7 +18,7 @@
  * a field that is 0 or NULL. */
 struct weir_model_setup {
     int devices; /* from 1 to 16 */
-    /* The memory of each device in bytes.  If it is not 0, contexts use no device memory. */
+    /* The memory of each device in bytes.  If it is set, contexts use none of this memory. */
     uint64_t capacity;
     /* The path of a profile, a file of `key = value` lines.  Keys that the file lacks have the built-in values. */
     const char *profile;

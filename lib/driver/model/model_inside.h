@@ -279,7 +279,7 @@ struct model {
     /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* the stream id at which weir__model_orders_collect() next does its work */
+    /* weir__model_orders_collect() does nothing until a stream has this id */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
@@ -370,17 +370,17 @@ int weir__model_stream_is_blocking(const struct model_stream *stream);
 
 /* Returns the `seq` of the list's element for stream `id`, or 0 if there is no such element. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds an order to the list.  If the list already has an order for stream `id`, keeps the greater `seq`. */
+/* Adds operation `seq` of stream `id` to the list.  If the list has the stream already, keeps the greater `seq`. */
 void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_orders_clear(struct model_orders *orders);
 /* Removes from the list all streams that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Shortens the lists of orders if many streams were created since the last time. */
+/* Removes old streams from all lists of stream operations, but only after many new streams were created. */
 void weir__model_orders_collect(void);
 
-/* Checks whether an operation on a stream is allowed.  If *branch is not NULL then, the caller must add the operation
- * to *branch. */
+/* Checks whether an operation on the stream is allowed.  If the stream is being captured, sets *branch, to which the
+ * caller must add the operation; else sets it to NULL. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query or wait for a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_check_stream(struct model_stream *stream);
@@ -412,7 +412,7 @@ CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64
 /* Adds an allocation to an existing graph, as its last step. */
 CUresult weir__model_graph_add(CUgraph graph, int device, uint64_t bytes, CUdeviceptr *address);
 CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
-/* Returns 1 if one block of a graph contains all of these bytes, even while the block is not allocated; else 0. */
+/* Returns 1 if the bytes lie in one block of a CUDA graph, else 0.  The block need not be allocated now. */
 int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
@@ -503,7 +503,7 @@ void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
 void weir__model_oracle_observe_device(int device);
-/* Removes the uses whose completion the host has observed.  Adds the streams of the other uses to `named`. */
+/* Removes recorded uses whose completion the host has observed.  Adds the streams of all other uses to `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);

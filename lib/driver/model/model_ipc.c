@@ -29,7 +29,7 @@ struct tail {
 /* The model's contents of CUmemPoolPtrExportData. */
 struct place {
     struct model_identity identity;
-    /* `offset` is the block's offset in the file, `before` the pointer's offset in the block. */
+    /* A block's offset in the file, its size, and the offset of the exported pointer in the block. */
     uint64_t offset, bytes, before;
 };
 

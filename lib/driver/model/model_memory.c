@@ -380,7 +380,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* cuMemFree waits for all uses, so their order needs no check. */
+        /* cuMemFree waits until all work that uses the block is completed, so the oracle checks nothing. */
         weir__model_oracle_remove(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);

@@ -33,9 +33,9 @@ static struct {
     struct model_node *shares;
     /* The ranges that fills and copies have used in mappings of physical memory.  The `owner` of these ranges is 0. */
     struct model_node *touched;
-    /* The operations whose completion the host has observed, for streams with recorded uses. */
+    /* For each stream that has used memory: the last operation whose completion the host has observed. */
     struct model_orders observed;
-    /* For each stream with recorded uses: the number of its device, plus 1. */
+    /* For each stream that has used memory: the number of its device, plus 1. */
     struct model_orders device_numbers;
     uint64_t uses;
     char fault[1024]; /* the text about the first fault, or "" */
@@ -66,8 +66,8 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores a text about a use that is not ordered after an earlier use.  Does nothing if a list of orders is incomplete
- * (`lost`), since the text might be wrong.  `stream` is NULL for the host. */
+/* Stores a text about a use of memory that is not ordered after an earlier use.  Does nothing if a list lacks an
+ * element for want of host memory, since the use may be ordered.  `stream` is NULL for the host. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -271,7 +271,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* All ranges that are left in these bytes belong to this owner. */
+    /* check_other_owners() has removed the ranges of other owners from these bytes. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -336,7 +336,7 @@ void weir__model_oracle_remove(uint64_t address, uint64_t bytes) {
 
 /* ---- removal of uses ---- */
 
-/* Removes the uses that the host has observed, and all uses by streams of `device` (-1 for no device). */
+/* Removes uses whose completion the host has observed, and all uses by streams of `device` (-1 for no device). */
 static void drop_completed(struct model_node **tree, int device, struct model_orders *named) {
     struct model_share *share = first_from(*tree, 0), *next;
 
@@ -371,7 +371,7 @@ void weir__model_oracle_collect(struct model_orders *named) {
     remove_completed_uses(-1, named);
 }
 
-/* The host has also observed all work on other devices for which streams of this device have waited. */
+/* Marks the work of the device, and all work for which its streams have waited, as observed by the host. */
 void weir__model_oracle_observe_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

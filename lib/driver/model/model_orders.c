@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Orders are removed only after this number of new streams, because that is slow. */
+/* The removal of old streams from all lists is slow, so it happens only after this number of new streams. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns the index of the stream's element in the list, or the index at which it must be inserted. */
@@ -84,8 +84,8 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes the orders of streams that are not in `named` from a context's streams and events.  Keeps the list of an
- * event that was recorded in a capture, since the numbers in this list identify captured steps. */
+/* Removes the streams that are not in `named` from the `after` lists of a context's streams and events.  Skips an event
+ * that was recorded in a stream capture, since its list contains steps of the capture. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -19,8 +19,8 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the location is a locality domain that is a whole device, else 0.  Devices with odd numbers have two
- * domains (assumed). */
+/* Returns 1 if the location is the only locality domain of a device, else 0.  In the model, devices with even numbers
+ * have one domain, others two. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&

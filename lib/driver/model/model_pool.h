@@ -32,7 +32,7 @@ struct model_pool {
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* 0 until the pool is freed; then 1 plus `handles_made` at that time. */
+    /* The number of the physical allocation that reuses the host memory of the freed pool; 0 before the free. */
     uint64_t ended_after_allocations;
 };
 

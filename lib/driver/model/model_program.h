@@ -37,8 +37,8 @@ enum {
 };
 #endif
 
-/* The driver calls that weir never makes: X(base name, similar call of the driver table, exported symbol, first
- * version, (parameters), (arguments)). */
+/* The driver calls that programs make and weir does not: X(base name, similar call of the driver table, exported
+ * symbol, first version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

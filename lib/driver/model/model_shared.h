@@ -12,7 +12,7 @@
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);
-/* Returns the seed of the devices' UUIDs, which all processes that share memory have in common; else 0. */
+/* Returns the seed of the UUIDs of shared devices, common to all sharing processes.  Returns 0 without sharing. */
 uint64_t weir__model_shared_key(void);
 /* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);

@@ -38,8 +38,8 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  A span that is not used is in a tree of spans of one kind, sorted by size and then by
-     * `turn`. */
+    /* Must be the first member.  It links a pending or free span into a tree that is sorted by size, then by the time
+     * of insertion. */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
@@ -108,11 +108,11 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 /* Returns the number of units in free spans whose physical memory could move into a block at the start of `span`. */
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
-/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of moved units.  On failure
- * returns NULL and changes nothing. */
+/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of units that other free spans
+ * lose for the block.  On failure returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory at the place of the next block (rule R6), but makes no block.  Returns 0 on success.  On failure
+/* Adds physical memory where the next block would be placed, but makes no block.  Returns 0 on success.  On failure
  * returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 

@@ -179,7 +179,7 @@ static void record_host_wait(uint64_t id, uint64_t seq, const struct model_order
     weir__model_oracle_observe(id, seq, after);
 }
 
-/* Clears the orders of a context's streams, because the host has observed the completion of all their work. */
+/* Clears the lists of work for which a context's streams waited, because the host has observed its completion. */
 static void clear_stream_orders(struct model_context *context) {
     struct model_stream *stream;
 

@@ -401,7 +401,7 @@ static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice 
     return CUDA_SUCCESS;
 }
 
-/* Sets the protection of a mapping's host memory to any access that some device has. */
+/* Makes a mapping's host memory readable or writable if at least one device may read or write it. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
