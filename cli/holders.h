@@ -39,8 +39,8 @@ struct holders {
     uint64_t since_ns;
 };
 
-/* Asks all processes under weir to report their memory, and reads the reports into `h'.  Waits `wait_ns', or up to 0.3
- * seconds for late reports.  A `wait_ns' of 0 means to read earlier reports. */
+/* Asks all processes under weir to report their memory, waits `wait_ns', and reads the reports into `h'.  If reports
+ * are missing, waits up to 0.3 seconds in all.  If `wait_ns' is 0, does not wait, and reads earlier reports. */
 void holders_query(struct holders *h, uint64_t wait_ns);
 /* Returns 1 if the used memory of the device is known from a report, 0 if not. */
 int holders_has_usage(const struct holders *h, const char *device);

@@ -357,8 +357,8 @@ static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.searched_files;
 }
 
-/* Appends the files that processes have created since the last call to record.found.  Sorts record.found by start time.
- * Returns 0, or an errno if a file could not be mapped. */
+/* Finds the files that processes have created since the last call, and adds the files to record.found.  Sorts
+ * record.found by start time.  Returns 0, or an errno if a file could not be mapped. */
 static int board_find_new(void) {
     int error = 0, failed;
 
@@ -393,8 +393,8 @@ static int is_owner_running(const struct weir_record_head *head) {
     return !head->is_locked || is_locked_by_other(WEIR_RECORD_LOCK_FIRST + head->number, 1);
 }
 
-/* Unmaps the file of a process that has ended.  If `file' is a spare area of the shared file, clears the area instead,
- * so that another process can use it. */
+/* Unmaps the file of a process that has ended.  A process that can create no file uses a spare area of the shared file.
+ * Clears such an area, so that another process can use it. */
 static void board_release(struct weir_record_file *file) {
     for (uint32_t i = 0; i < board.spares; i++)
         if (file == &board.map->spare[i]) {
@@ -512,8 +512,8 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the waiting events before process->complete_until, or all if `is_last' is set, in the order of their times.
- * If more than MAX_WAITING events wait for a thread in a long driver call, also writes later ones. */
+/* Writes the waiting events before the time process->complete_until, in the order of their times.  Also writes later
+ * events if `is_last' is set, or while more than MAX_WAITING events wait. */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -605,8 +605,8 @@ static char *make_trace_path(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Truncates the file record.path for the first trace, and returns its descriptor.  A pipe must not be closed and opened
- * again. */
+/* Returns the descriptor of the truncated file record.path, for the first trace.  Uses the open descriptor record.file,
+ * because a pipe must not be closed and opened again. */
 static int claim_trace_file(void) {
     int file = record.file;
 

@@ -131,8 +131,8 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to this process's id, unless weir run waits for the command.  The command keeps the id.  Its
- * child processes have other ids, and do not report that statistics are missing. */
+/* Sets WEIR_RUN_FIRST to this process's id, which is later the command's id.  Only the process with this id reports
+ * that statistics are missing, so child processes of the command do not. */
 static int set_first_process(struct run *run) {
     char process[24];
 

@@ -376,7 +376,7 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a child process.  Kills the child after MAX_SECONDS; programs must wait longer. */
+/* Finds and compiles the shim in a child process.  Kills the child after MAX_SECONDS, before programs stop waiting. */
 static void build_in_time(const char *python, int lock) {
     enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
@@ -405,8 +405,8 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* Forks twice, because the user's program must not have an unknown child.  Locks first, so that the program finds the
- * lock held. */
+/* Builds the shim in a grandchild process, because the user's program must not have a child that it did not create.
+ * Locks before the forks, so that the program sees the lock and waits for the shim. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

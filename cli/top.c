@@ -155,7 +155,7 @@ static void store_earlier_figures(void) {
     }
 }
 
-/* Returns 1 if each program has figures of two times, so that rates can be computed; else 0. */
+/* Returns 1 if each program has reported its figures twice, so that rates can be computed; else 0. */
 static int has_rates(void) {
     int all = 1;
 

@@ -277,8 +277,8 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
     return key && weir__map_remove(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block that a free ends from the map, and returns it.  Returns NULL if there is none, or if it was
- * allocated after the free.  In the second case, the trace already contains a free of the older block. */
+/* Removes the block at the freed address from the map, and returns the block.  Returns NULL if there is no such block.
+ * Returns NULL, too, if the block is newer than the free, since the trace already contains the older block's free. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;
@@ -336,8 +336,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                       event);
 }
 
-/* Writes the free of a block.  cuMemFree (event->bytes is not 0) has no stream, so the trace names the stream of the
- * allocation. */
+/* Writes the free of a block.  If event->bytes is above 0, the free is a cuMemFree, which has no stream.  The trace
+ * then names the stream of the allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = remove_freed_block(tracing, &tracing->blocks, event);
@@ -498,7 +498,7 @@ void tracing_end(struct tracing *tracing) {
         write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",
                          tracing->added_frees);
     memory_free_values(&tracing->blocks);
-    /* The last mapping frees a block whose handle was released.  Such a block is not in tracing->handles. */
+    /* A block whose handle was released is not in tracing->handles, so this loop frees it with its last mapping. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
             struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;

@@ -47,8 +47,8 @@ struct trials {
     struct benchmark *benchmark;
     struct choice choices[TRIALS]; /* the settings of each trial so far */
     int count;
-    /* The figure for the time of the allocator's creation.  On the device model, only virtual time is equal in each
-     * run. */
+    /* The figure that measures the allocator's creation.  On the device model, which simulates a GPU, only the driver's
+     * virtual time counts, because the virtual time is equal in each run. */
     enum result_figure creation;
     /* Trial i is stored as configuration i.  A row has no `runs' if its trial did not run. */
     struct results results;
@@ -222,8 +222,8 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The largest accepted ratios of a trial's time to the time with weir's defaults.  memory_most_ratio is for all
- * settings together. */
+/* The largest accepted ratios of a trial's time to the time with weir's defaults.  For the goal `memory', each setting
+ * may reach memory_slack_ratio, and all settings together memory_most_ratio. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
 /* The figure that each setting should lower, at least to `ratio' times the figure with weir's defaults. */
 static const struct {

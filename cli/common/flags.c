@@ -22,7 +22,7 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The first keys of options.  Each key is larger than any character code, which argp would make a short option. */
+/* The keys of flags without a one-letter name begin here.  argp would accept a key below 256 as a one-letter name. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 /* The names of flags in messages, such as "flag --prealloc". */
@@ -631,8 +631,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Sets device->name, such as "cuda:0 NVIDIA H200".  The device model has the short name "model h200", because its
- * figures were not measured on an NVIDIA H200. */
+/* Sets device->name, such as "cuda:0 NVIDIA H200".  The simulated device is named "model h200", so that its figures do
+ * not pass for measurements of an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -700,7 +700,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* The library reduces a preallocation from a framework's variable to the limit, and logs both amounts. */
+    /* Accepts a framework's preallocation above the limit, since the library lowers such a preallocation. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);

@@ -83,7 +83,7 @@ static int start_runner_child(int job_fd, int trace_fd, int result_fd, pid_t *ch
     return error;
 }
 
-/* Writes to `message' how a child ended that has sent no result. */
+/* Describes in `message' how a child process ended that has written no result. */
 static void describe_child_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),

@@ -100,7 +100,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
-    /* Discards the earlier waits of this thread for a processor. */
+    /* Discards the time that this thread spent waiting for a processor before the span. */
     (void)weir__thread_waits_in(
         &span_thread.waits,
         stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));

@@ -254,7 +254,7 @@ static int synchronise(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
 }
 
-/* Stores the figures of the iteration that ends: times in the timed replay, memory in the observed replay. */
+/* Stores the figures of the iteration that ends: times (PLAY_TIMED) or memory (PLAY_OBSERVED). */
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 
@@ -481,8 +481,8 @@ static int child_measure_loop(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  A replay with GPU work or
- * a pace reads the clock at other places than the measured loop. */
+/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  Subtracts nothing if the
+ * replay had GPU work or a pace, because such a replay reads the clock at other places. */
 static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -622,7 +622,7 @@ static void set_timed_figures(const struct replay *replay, struct result_figures
         result_set(figures, FIGURE_LONGEST, replay->longest_ns);
 }
 
-/* Sets the figures that the observed replay has measured. */
+/* Sets the figures of the replay that measures memory (PLAY_OBSERVED). */
 static void set_observed_figures(const struct replay *replay, struct result_figures *figures) {
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
@@ -731,7 +731,7 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays of the job.  Only the timed replay logs messages, and only the last one saves a profile. */
+/* Makes all replays of the job.  Only the replay PLAY_TIMED logs messages, and only the last replay saves a profile. */
 static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};

@@ -13,7 +13,7 @@ static const char from_the_trace[] =
     "a setting comes from the trace, which a program does not know before";
 static const char reserves_75[] = "75% of the device is reserved, whatever runs";
 
-/* Fields of a configuration of weir.  MAPPED: the mapped engine and additional settings.  WEIR: the settings `text'. */
+/* Fields of a row whose allocator is weir.  WEIR uses the settings `text'.  MAPPED adds settings to engine=mapped. */
 #define MAPPED(more) .kind = &weir_kind, .settings = "engine=mapped" more, .needs_virtual = 1
 #define WEIR(text) .kind = &weir_kind, .settings = text
 

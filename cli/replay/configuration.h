@@ -39,7 +39,7 @@ struct session {
     char message[CONFIGURATION_MESSAGE_BYTES];
 };
 
-/* The figures of a configuration since it was opened, including its preallocation. */
+/* The figures of an allocator since its creation, including the preallocation. */
 struct figures {
     uint64_t in_use; /* the bytes of live blocks, rounded up as the allocator does */
     uint64_t reserved, reserved_peak;
@@ -68,7 +68,7 @@ struct allocator_kind {
     weir_status (*trim)(void *allocator);
     /* Reads the figures of the allocator at the end of an iteration.  Called only while the device is idle. */
     void (*figures)(void *allocator, struct figures *out);
-    /* Returns the reserved memory.  In contrast to `figures', must not change what the allocator does later. */
+    /* Returns the reserved memory.  Must not change how the allocator serves later requests. */
     uint64_t (*reserved)(void *allocator);
     /* Adds the growths and trims since the last call to the time line.  The time line started at `began_ticks'. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
@@ -98,7 +98,7 @@ struct configuration {
     /* NULL, or why real programs cannot use this configuration, which is then only for comparison. */
     const char *unusable;
     int release_threshold_max; /* set for a pool of the driver that keeps all memory */
-    /* Set for a pool of the driver that first allocates and frees a block as large as the peak requested memory. */
+    /* Set if the driver's pool first grows by a block as large as the peak requested memory, which is freed at once. */
     int is_warmed_up;
     int needs_smallest_limit; /* set if the limit is the smallest with which the replay succeeds */
     int has_learning_run; /* set if a first run only makes a profile, and a second run is measured */

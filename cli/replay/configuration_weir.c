@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_weir.c: configurations that call weir through its public interface, on a driver table that counts
- * calls. */
+/* configuration_weir.c: configurations that call weir through its public interface.  weir's driver calls are
+ * counted. */
 #include "cli/replay/configuration.h"
 
 #include <stdio.h>
@@ -216,7 +216,7 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Replaces the limit that an OOM report advises by a limit for the whole trace. */
+/* Replaces the limit that an OOM report advises.  The new limit suffices for the whole trace. */
 static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;

@@ -78,7 +78,7 @@ struct explain {
 
     /* ---- reading the trace ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
-    /* A JSON object that maps the properties of a group, written as one text, to the index of the group. */
+    /* A JSON object that maps a text with all properties of a request group to the group's index. */
     json_t *group_numbers;
     struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
@@ -91,8 +91,8 @@ struct block {
     uint64_t time_us;
 };
 
-/* The smallest preallocation: in MiB, and in percent of the device's memory or, if this is unknown, of the peak
- * requested memory. */
+/* A framework's preallocation has at least PREALLOCATION_MIB, and this percentage of the device's memory.  If the
+ * device's memory is unknown, it has PREALLOCATION_OF_PEAK percent of the peak requested memory. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
 /* Returns the driver function for a kind of request, such as "cuMemAlloc" for "plain", or the word itself if it is
@@ -309,7 +309,7 @@ static int count_event(struct explain *explain, weir_trace_reader *reader,
     }
 }
 
-/* --------------------------------------------- groups after the whole trace ---- */
+/* ----------------------------------- the order of groups, and the preallocation ---- */
 
 static int compare_explained_groups(const void *left, const void *right) {
     const struct explain_group *a = *(struct explain_group *const *)left;

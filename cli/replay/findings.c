@@ -266,7 +266,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends the ratio to the driver's figure, unless the driver is among the fastest configurations. */
+/* Appends the ratio of the summary's figure to the driver's, unless the driver is among the fastest configurations. */
 static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
     const struct summary *driver = findings->driver;
@@ -357,8 +357,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure] + b->high.value[figure] / 200;
 }
 
-/* Appends a figure and its largest ratio if weir's default configuration is worse than the driver's.  Returns 1 if so,
- * else 0. */
+/* If weir's default configuration is worse than the driver on some trace, appends the figure and the largest ratio of
+ * weir's value to the driver's value.  Returns 1 if so, else 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
@@ -422,7 +422,7 @@ static int is_untimed(const struct results *results, size_t trace) {
            !is_figure_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Adds warnings about traces without a steady time, and about results from only one run. */
+/* Adds warnings about traces with fewer than two iterations, and about configurations that ran only once. */
 static void add_doubt_sentences(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 

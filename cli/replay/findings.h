@@ -27,7 +27,7 @@ struct summary {
     /* Set if the warm-up of a run did not end, so the figures of steady iterations are less certain. */
     int is_warm_up_endless;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    /* Ratios to the peak requested memory.  `kept' may be 0 for a trace, so its mean over all traces is arithmetic. */
+    /* Mean ratios to the peak requested memory.  The mean of `kept' is arithmetic, since ratios of `kept' may be 0. */
     double reserved, kept;
     double warm_up_iterations; /* the time of the warm-up, divided by that of a steady iteration */
     unsigned char marks[MARKS];
@@ -42,7 +42,7 @@ struct findings {
     /* The summary of weir's default configuration or, if it did not run, of another configuration of weir.  May be
      * NULL. */
     const struct summary *weir_summary;
-    /* The summary of a configuration of the driver, or NULL if none ran. */
+    /* The summary of a configuration that uses a memory pool of the driver, or NULL if there is none. */
     const struct summary *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

@@ -21,7 +21,7 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* The estimated difference of a figure between two runs, for each kind of figure.  Used if there is only one run. */
+/* For each kind of figure, the assumed difference between two runs.  Used if only one run was made. */
 static const struct {
     unsigned percent, ns;
 } doubts[] = {[KIND_TIME] = {10, 2000},

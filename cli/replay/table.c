@@ -55,7 +55,7 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
     return (struct spelled){"-"};
 }
 
-/* Prints the marks of the previous cell, and then this cell.  Returns the marks of this cell, for the next call. */
+/* Prints the marks of the cell on the left, and then this cell.  Returns this cell's marks for the next call. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -95,7 +95,7 @@ static void print_row(FILE *file, const struct benchmark *benchmark, const struc
     fputc('\n', file);
 }
 
-/* Prints which iterations of a trace the steady figures are of.  Prints nothing if there are no steady figures. */
+/* Prints from which iterations of a trace the steady figures were computed.  Prints nothing if there are none. */
 static void print_steady_iterations(FILE *file, const struct trace_header *header,
                                     const struct row *rows, size_t count) {
     for (size_t i = 0; i < count; i++)
@@ -175,8 +175,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note on the configurations that a program cannot use because of `why'.  NULL means the driver's
- * configurations. */
+/* Prints a note, after the names of all configurations whose field `unusable' is `why'.  If `why' is NULL, prints the
+ * names of the driver's configurations. */
 static void print_note(FILE *file, const struct benchmark *benchmark, const char *why,
                        const char *note) {
     size_t count = 0;

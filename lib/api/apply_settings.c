@@ -63,7 +63,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers a preallocation that a framework's variable requests to the limit, and warns. */
+/* Lowers the preallocation to the limit, and warns.  A framework's variable has requested the preallocation. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -74,7 +74,7 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Does not compare percentages of free memory and shares, because their values change. */
+/* Checks that prealloc-min is not above prealloc.  Skips percentages of free memory and shares, whose values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__framework_prealloc(o);
@@ -156,8 +156,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead would add more than possible, or memory that the driver would release again.  At each
- * synchronisation, the driver releases idle memory above the release threshold. */
+/* Warns if grow-ahead, the background growth, exceeds the limit, or if the driver would release the grown memory
+ * again.  At each synchronisation, the driver releases idle memory above the release threshold. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 

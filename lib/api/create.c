@@ -584,7 +584,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* Engine pool works, so engine mapped lacked addresses, not memory.  Later allocators use engine pool at once. */
+    /* The pool engine works, so the mapped engine lacked only addresses.  Later allocators use the pool engine. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;

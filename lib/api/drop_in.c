@@ -31,7 +31,7 @@ void weir__drop_in_stop_logs(weir_allocator *a) {
     a->logs_no_failures = 1;
 }
 
-/* Also sets the attribute of the driver's pool, because engine pool leaves the reuse of memory to the driver. */
+/* Changes the driver's pool, too, because the pool engine leaves the reuse of memory to the driver. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;

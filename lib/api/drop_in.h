@@ -25,7 +25,7 @@ extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
  * caller must not call weir with a captured stream.  `watches` returns 1 if weir__drop_in_stream_begins() was called
  * for the stream; it may be NULL, and must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
-/* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
+/* Makes weir query whether the stream of each request is captured, since lib/adapters may miss a capture's begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
 
 /* Stops the log of failed requests, because the caller logs them itself.  Must be called before the first request. */

@@ -26,20 +26,20 @@
 
 /* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* Above this number of 32 MiB parts of a driver's pool, weir assumes that no memory is pinned. */
+/* weir does not count pinned memory in a driver's pool that has more than this number of 32 MiB parts. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces that an engine can only release whole.  `bytes` is the size of those that must stay, and is too small if
- * another thread adds memory at the same time. */
+/* The pieces of an engine's memory, which can only be released whole.  `bytes` is the size of all pieces that cannot be
+ * released.  `bytes` is too small if another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;
-    /* sorted by address; a piece that is counted in `bytes` gets the size 0 */
+    /* sorted by address; the size 0 marks a piece whose size `bytes` already includes */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Counts all pieces that overlap a live block, or their whole regions, in h->bytes. */
+/* Adds the pieces that overlap a live block to h->bytes.  In a driver's pool, the driver's whole block is live. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -161,8 +161,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator could release for another one of the process, without a wait if `may_wait` is
- * 0. */
+/* Returns the bytes that this allocator could release for another allocator of the process.  Does not wait if
+ * `may_wait` is 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 

@@ -199,8 +199,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the most important part, first because a log may cut the end.  Returns the advice to print if no setting
- * helps. */
+/* Writes the first lines of a report, with the most important facts, since a log may cut the end.  Returns the advice
+ * to print if no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];

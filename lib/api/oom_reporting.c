@@ -202,7 +202,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_subtract(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    /* A driver pool does not report its idle memory, so both figures stay unknown (UINT64_MAX). */
+    /* largest_free_block and pending stay unknown (UINT64_MAX), since a driver pool does not report idle memory. */
     if (e->driver_pool)
         return;
     if (a->caches)
@@ -316,14 +316,14 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* If keep-free lowers the limit on a full device, the full device is the cause. */
+    /* The limit is the cause, unless keep-free has lowered the limit because the device is full. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns the bytes that are missing for a request on a captured stream, on the device or below the limit. */
+/* Returns the bytes that the device, or after WEIR_E_LIMIT the limit, lacks for a request on a captured stream. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
@@ -337,7 +337,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* WEIR_E_LIMIT comes only from engine pool, since other engines apply no limit to graphs. */
+    /* Only the pool engine returns WEIR_E_LIMIT here, since other engines apply no limit to captured memory. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
@@ -432,7 +432,7 @@ static void advise_recovery_timeout(const weir_allocator *a, weir_oom_report *v)
     add_advice(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Advises engine mapped, which can map separate idle pieces to one range, if another engine is in use. */
+/* If another engine is in use, advises the mapped engine, which can map separate idle pieces to one range. */
 static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
     if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
@@ -510,7 +510,7 @@ static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
         advise_recovery_timeout(a, v);
 }
 
-/* Advises engine mapped, or a higher limit if the idle pieces are smaller than a page. */
+/* Advises the mapped engine.  If the idle pieces are smaller than a page, advises a higher limit instead. */
 static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v) {
     int is_short = bytes_needed(a, v) <= device_room(v) && estimated_reserve(a, v) > v->limit;
 

@@ -175,8 +175,8 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` without `lock`, but only after a
- * `made` above 0.  The caller holds `lock`. */
+/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` without `lock`, but only after
+ * they have seen that the counter `made` is not 0.  The caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
@@ -189,8 +189,8 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the device's allocator, unless another thread has just done so.  If `device` is -1, uses the environment's
- * device. */
+/* Creates the device's allocator, unless another thread has just done so.  A `device` of -1 means the device that the
+ * environment variables select. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];

@@ -12,7 +12,7 @@
 struct weir_run_profile {
     char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
-    /* The earlier runs; all fields are 0 if weir could not use the file. */
+    /* The earlier runs of the program, from the file.  All fields are 0 if weir could not use the file. */
     struct weir_profile known;
     enum weir_profile_found found;
     int log; /* the log level for warnings about the file */

@@ -8,7 +8,7 @@
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the allocator's stream without work, unless another thread has done so.  The device's context is current. */
+/* Creates a->idle_stream, which never has work, unless another thread has done so.  The context is current. */
 static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);

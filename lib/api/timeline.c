@@ -101,7 +101,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* A merged last point lacks the latest values, so the point `now` follows. */
+    /* If the last point merges several values, it lacks the latest values, which are in t->now. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -190,7 +190,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the thread id that stands for a lane of slices in the trace.  Lane -1 contains the program's iterations. */
+/* Returns the trace's thread id for a lane (a row of time slices).  Lane -1 contains the program's iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -306,7 +306,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* A merged last point lacks the latest values, so the point `now` follows. */
+    /* If the last point merges several values, it lacks the latest values, which are in t->now. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

@@ -45,12 +45,12 @@ struct weir_timeline_extent {
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* Writes the recorded counters as at most `most` sections of time, and returns their number.  The least values may be
- * too large. */
+/* Writes the recorded counters for at most `most` periods, and returns the number of periods.  `low` may be too large,
+ * since merged points keep only the largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
 /* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator.  `last` is the
- * result of the previous call. */
+ * number of the last recorded event.  Returns the new number. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */

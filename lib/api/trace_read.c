@@ -142,7 +142,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* Keeps one character, so that a trace that ends here without a newline has a last line. */
+        /* Keeps one character, so that the caller finds a line if the trace ends here without a newline. */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;

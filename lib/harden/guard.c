@@ -126,7 +126,7 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
     return result;
 }
 
-/* Waits for the device if it may still be copying to the buffer.  The caller holds `checking`. */
+/* Waits for the device if a copy to h->buffer may still be running.  The caller holds `checking`. */
 static CUresult guard_end_copy(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -297,7 +297,7 @@ static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, s
     return b;
 }
 
-/* Waits for the device, and then frees the kept blocks.  Frees blocks out of use only if `all` is set. */
+/* Waits for the device, and then frees the kept blocks.  Frees damaged blocks only if `all` is set. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
@@ -373,7 +373,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
         b = remove_shelved(h, id, 0);
-        /* unreached: in no test another thread empties the shelf at this moment */
+        /* unreached: no test lets another thread free the stream's kept blocks at this moment */
         if (!b)
             break;
         bytes -= b->total;
@@ -471,8 +471,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block without gaps as a memory node of a graph, and records its address, because engine pool without
- * caches does not notice the capture. */
+/* Allocates a block of the graph that is being captured.  The block has no gaps.  Records the block's address, since
+ * the allocator behind the guard may not notice the capture. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -542,8 +542,8 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Orders the stream after all uses of a freed block, then verifies the gaps and poisons the block.  After E_CAPTURE,
- * the layer below must free the block without verification. */
+/* Orders the stream after all uses of a freed block, then verifies the gaps around the block and poisons the block.
+ * After E_CAPTURE, the caller must free the block without verification. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -573,7 +573,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* On E_CAPTURE, frees the block unless the device may still be copying the block to the buffer. */
+    /* After E_CAPTURE, frees the block unless a copy from the block to h->buffer may still be running. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
@@ -690,7 +690,6 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Corrects the statistics, in which kept blocks are live blocks, and gaps are requested memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 

@@ -35,15 +35,15 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the size of the largest request that fits into `bytes` bytes with its gaps. */
+/* Returns the size of the largest request that fits into `bytes` bytes, with the guarded gaps around the block. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block, or a block of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* Finds the program's live block inside the block at `base` of the layer below.  Returns 0 if there is none, else 1. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `visit` for each live block and for each block out of use, under the guard's lock.  Sizes include the gaps.
- * Skips blocks that are kept for reuse, since a trim frees them. */
+/* Calls `visit` for each live block and each damaged block, under the guard's lock.  Sizes include the gaps around a
+ * block.  Skips freed blocks that are kept for reuse, since a trim frees these blocks. */
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 

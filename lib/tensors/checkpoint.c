@@ -26,8 +26,8 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
- * can join, or `unknown_streams`.  Other streams may use the memory, too, since the caller has waited for the
+/* Returns the stream that owns the free memory after a restore.  If the pool has only one stream, this stream owns the
+ * memory, so that adjacent free chunks can join.  All streams may use the memory, since the caller has waited for the
  * device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
@@ -155,8 +155,8 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new placements for all parts, in which only saved blocks are live.  Any stream may use the free memory, since
- * the caller has waited for the device.  Returns 1, or 0 without host memory. */
+/* Creates placements, the maps of chunks, in which only blocks of the checkpoint are live.  Any stream may use the free
+ * memory, since the caller has waited for the device.  Returns 1 on success, else 0. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {

@@ -143,8 +143,8 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  During a capture, weir records the event
- * only after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use(), but never E_CAPTURE. */
+/* Delays a block's free until an event shows that the stream's present work is done.  During a capture, weir records
+ * the event later.  Returns OK, E_HOST_MEMORY, or an error of record_use(), but never E_CAPTURE. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;

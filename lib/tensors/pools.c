@@ -160,8 +160,8 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
     return 0;
 }
 
-/* Removes an unused segment above the old *out, and stores it in *out.  The caller has waited for the device.  Returns
- * 1 on success, else 0. */
+/* Removes the next unused segment above the address out->base, and stores the segment in *out.  The caller has waited
+ * for the device.  Returns 1 on success, else 0. */
 static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *part,
                                struct weir_tensor_segment *out) {
     for (size_t i = count_segments_up_to(part, out->base); i < part->count; i++) {
@@ -201,7 +201,7 @@ static uint64_t part_end(const weir_tensors *t, const struct weir_tensor_part *p
 
     if (part->count == 0)
         return 0;
-    /* Segments join only at the highest addresses, so only the last one can join a new one. */
+    /* A new segment can join only the segment with the highest address, which is the last one. */
     last = &part->segments[part->count - 1];
     return is_in_pool_range(t, last->base) ? last->base + last->bytes : 0;
 }
@@ -677,7 +677,7 @@ static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Finds or creates the pool's record of a stream, valid until `t` is unlocked.  Returns NULL without host memory. */
+/* Finds or creates a stream's record, valid until `t` is unlocked.  Returns NULL if there is no host memory. */
 static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_tensor_pool *pool,
                                                  struct weir_tensor_use user) {
     struct weir_tensor_user *user_record = find_user(pool, user.name);
@@ -712,8 +712,7 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Lets all streams reuse memory freed up to `waited`, after a wait for these frees.  While the pool receives requests,
- * memory that may have been freed inside a capture stays with its stream, since the wait does not order the branches
- * of a graph. */
+ * excludes memory that a capture may have freed, since the wait does not order branches of the captured graph. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {

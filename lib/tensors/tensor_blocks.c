@@ -190,7 +190,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
     tensor->address = request->address;
     tensor->bytes = request->bytes;
     tensor->requested = request->requested;
-    /* Do not copy `home` as a whole: one load of both fields would stall until the caller's two stores are done. */
+    /* Copies the fields one by one, since one load of both would wait for the caller's two separate stores. */
     tensor->home.stream = request->home.stream;
     tensor->home.name = request->home.name;
     tensor->capture = capture;
@@ -373,7 +373,7 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     last_bound.stream = stream;
 }
 
-/* Allocates a block outside private memory pools.  During a capture of the stream, all streams may use the block. */
+/* Allocates a block outside private memory pools.  On a captured stream, allocates the block for use by any stream. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);

@@ -67,7 +67,7 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
-/* If segments join, part 0 has the large blocks, and part 1 the small.  Otherwise part 0 has all. */
+/* The parts of a pool.  If adjacent segments can join, small blocks are in part 1.  All other blocks are in part 0. */
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
@@ -106,7 +106,7 @@ struct weir_tensor_pool {
     struct weir_tensor_user *streams;
     /* One entry for all destroyed and unidentified streams.  Its memory is reused only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
-    /* The sequence number of the last free into `unknown_streams` that may have happened inside a stream capture. */
+    /* The number of the last free that added memory to `unknown_streams` and may have been inside a capture. */
     uint64_t last_capture_free;
     /* Set if a destroyed or unidentified stream may have freed memory since the last wait for the device. */
     int has_unordered_frees;
@@ -179,7 +179,7 @@ struct weir_tensors {
     uint64_t growth_address; /* the address in the last event that reported growth */
 };
 
-/* Values of the map `permanent_streams`: BOUND after weir_bind. */
+/* A stream that is never destroyed has one of these values in `permanent_streams`, BOUND after a call of weir_bind. */
 enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* The largest number of devices, and the unit in bytes to which private memory pools round block sizes up. */
@@ -230,7 +230,7 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Adds the stream of the allocation to the block's streams.  Does nothing if this stream is never destroyed, or if the
  * block belongs to a private memory pool.  Returns 1, or 0 without host memory. */
 int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
-/* Adds a freed block that other streams still use to the statistics, or subtracts it if `sign` is -1. */
+/* Adds a freed block to the statistics of blocks that other streams still use.  Subtracts the block if `sign` is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 /* Reports to the program that a free has completed, and reverses weir__tensors_count_pending() for the block. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
@@ -255,9 +255,9 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
- * is biased to a thread: the thread could wait for its device while it holds the lock, and threads of other devices
- * must not wait for this thread. */
+/* The tensor allocator of the only device in use; NULL if no device or several are in use.  With several devices, no
+ * lock is biased to a thread.  Such a thread could hold the lock while it waits for its device, and delay other
+ * devices' threads. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */

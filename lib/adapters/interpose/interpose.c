@@ -110,7 +110,7 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__captures_missed if the program gets a driver function that begins captures. */
+/* Sets weir__captures_missed if the function begins captures, because the program will call the driver, not weir. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -135,8 +135,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library at this address exports the row's driver function, else 0.  Such a library gets the driver's
- * function, not weir's. */
+/* Returns 1 if the library at this address exports the driver function row->symbol, else 0.  Such a library must find
+ * the driver's function, not weir's. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -210,7 +210,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the newest replaced version of `base`, up to `version`, or NULL. */
+/* Returns the row of weir's newest replacement for `base` that is not above `version`, or NULL if there is none. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -226,7 +226,7 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns weir's function if the driver found the version `same`, else the driver's function. */
+/* Returns weir's function if the driver's result is the version that weir replaces (`same`), else the driver's. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);
@@ -238,7 +238,7 @@ static void *choose_address(const struct row *row, void *real, const void *same)
     return row->serves;
 }
 
-/* Returns the row of weir's function for the program, or NULL for the driver's function. */
+/* Returns the row of the function with which weir replaces the driver's result, or NULL to keep the result. */
 static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
                                             int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

@@ -85,7 +85,7 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The next event's number and the reserved bytes at the last restart of the peak, or 0. */
+    /* The next event's number and the reserved bytes when the program last reset the peak of reserved bytes, or 0. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -215,8 +215,8 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_created;
 /* The number of running captures that weir has noticed, plus the captures that are about to begin. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries streams.  The caller has already increased weir__captures.  May be called outside
- * begin_serving(). */
+/* Waits until no thread queries streams.  The caller has already increased weir__captures.  May also be called before
+ * begin_serving() or after end_serving(). */
 void weir__streams_wait_for_queries(void);
 /* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Makes no query
  * while a capture may run. */

@@ -63,7 +63,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    /* Tensors and memory pools need not share an allocator, because the self-check uses no pools. */
+    /* Without these callbacks, tensors and memory pools do not share an allocator.  The self-check uses no pools. */
     weir__drop_in_serves = NULL;
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;

@@ -54,7 +54,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* by address */
 static struct weir_map handles;  /* by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
-/* Maps a code address to an index in `callers`, plus 2.  Maps addresses without a caller to 1. */
+/* Maps a code address to 2 plus its index in `callers`, or to 1 if the address has no entry in `callers`. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};

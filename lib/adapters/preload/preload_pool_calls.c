@@ -26,7 +26,7 @@ static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLoca
     }
 }
 
-/* Returns a pool's location.  The driver replaces a device's only locality domain by the whole device. */
+/* Returns a pool's location.  If a locality domain (a part of a device) is the whole device, returns the device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -252,7 +252,7 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* For a locality domain, stores NULL, so that the next request queries the driver for the current pool. */
+    /* For a locality domain (a part of a device), stores NULL, so that the next request queries the driver. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

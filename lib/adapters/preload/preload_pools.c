@@ -28,7 +28,7 @@ static _Atomic(struct weir_pool *) pools[BUCKETS];
 /* The current pool of each device, or NULL if weir must query the driver for this pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-/* The state of cuMemAlloc on each device (enum weir_pool_state). */
+/* Whether weir or the driver allocates the memory of cuMemAlloc on each device (enum weir_pool_state). */
 static _Atomic int plain_state[WEIR_MOST_DEVICES];
 static atomic_int any_refused, any_allocator_tried;
 
@@ -268,8 +268,8 @@ static int has_served_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the index of an unused entry or of a lost allocator, or WEIR_MOST_SERVED.  weir does not free a lost
- * allocator, since a thread may still use it. */
+/* Returns the index of an unused entry, or of an allocator that was lost in a device reset, or else WEIR_MOST_SERVED.
+ * weir does not free a lost allocator, since a thread may still use it. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -425,7 +425,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
         struct weir_served *s = weir__served_at(i);
         int spare = WEIR_SERVED_SPARE;
 
-        /* A pool's last block may have been freed just when the pool was destroyed. */
+        /* Frees the memory of an allocator whose last block was freed while its pool was being destroyed. */
         weir__served_freed(s);
         if (s->device != device || s->kind.max_bytes != kind.max_bytes ||
             s->kind.decompresses != kind.decompresses ||
@@ -503,7 +503,7 @@ static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if only the driver's memory can have these rights, else 0. */
+/* Returns 1 if a location other than a device, such as the host, gets access, which only the driver allows; else 0. */
 static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -737,8 +737,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* The driver promises that blocks of pools outlive the context, but weir's allocators need the context's streams and
- * events. */
+/* Marks the device's allocators as lost, since a reset destroys the streams and events that they need.  Blocks of the
+ * driver's own pools would outlive the context. */
 void weir__served_mark_lost(int device) {
     int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 

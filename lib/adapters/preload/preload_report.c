@@ -174,7 +174,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes a time line that leaves too little space for the statistics. */
+        /* Removes the values over time, since they leave too little space for the statistics. */
         *line = before;
 }
 
@@ -327,7 +327,7 @@ static int wants_report(void) {
  * below most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate is open, else 0.  A descriptor without FD_CLOEXEC belongs to the program. */
+/* Returns 1 if weir's duplicate of standard error is open, else 0.  weir's descriptor has FD_CLOEXEC set. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -529,8 +529,8 @@ static __attribute__((constructor)) void begin_report(void) {
     duplicate_error_output();
 }
 
-/* Returns 1 if a mapped file's path contains `name`, which must begin with its only slash.  Reads /proc/self/maps,
- * because a signal may have interrupted the dynamic linker. */
+/* Returns 1 if a mapped file's path contains `name`, else 0.  `name` must begin with a slash, and contain no other
+ * slash.  Reads /proc/self/maps, because a signal may have interrupted the dynamic linker. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);

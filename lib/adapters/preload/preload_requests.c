@@ -38,7 +38,7 @@ static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* A process with one device needs no query.  If there is no context, the allocator reports the error. */
+    /* With only one device, no driver call is needed.  The allocator reports a missing context. */
     if (count_visible_devices() == 1 && (!is_default_stream(stream) || weir__served_known() > 0))
         return 0;
     if (is_default_stream(stream))

@@ -125,7 +125,7 @@ int weir__streams_are_idle(const struct weir_served *s) {
     size_t count;
     int is_idle = 0;
 
-    /* The end of a created context destroys the context's streams. */
+    /* If the program has created a context, the context's end may have destroyed streams that weir would query. */
     if (weir__misses_captures() ||
         atomic_load_explicit(&weir__contexts_created, memory_order_relaxed))
         return 0;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The id of the export table that contains the function `table_of'. */
+/* The id of NVTX's table of callbacks (struct weir_nvtx_callbacks). */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
 /* NVTX's identifiers of two modules.  A module is a table of functions. */

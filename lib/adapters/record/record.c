@@ -399,7 +399,7 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* The address of the program's code that made the request.  Works because the exported functions jump to this file. */
+/* The return address in the program's code, since the exported functions jump to this file without a call. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -528,7 +528,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* The length 1 means that the block is freed on the stream of its allocation, because cuMemFree has no stream. */
+/* Sets the event's `bytes` to 1, so that `weir record` uses the stream of the allocation.  cuMemFree has no stream. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }

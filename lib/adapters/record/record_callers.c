@@ -181,7 +181,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number of the name of the code at `frame`, or 1 for code of weir or CUDA. */
+/* Returns the number that stands for the name of the code at `frame`, or 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
     /* the last byte of the call instruction */
     uint64_t address = (uint64_t)(uintptr_t)frame - 1;

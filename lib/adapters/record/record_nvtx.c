@@ -215,7 +215,7 @@ int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        /* Copies the pattern, because a program that changes its process title overwrites its environment. */
+        /* Copies the variable's value, because a program that sets its process title overwrites its environment. */
         wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)

@@ -19,7 +19,7 @@ struct weir_check_model {
     /* Ends the capture, and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Describes the first use of a block before the work of an earlier owner was completed, or returns NULL. */
+    /* Describes the first use of a block that came too early, before an earlier owner's work ended, or returns NULL. */
     const char *(*fault)(void);
 };
 

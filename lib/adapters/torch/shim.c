@@ -110,8 +110,7 @@ static int open_shim_lock(int flags) {
                                                                : -1;
 }
 
-/* Byte 0 of the file is locked while any shim is compiled.  weir__shim_locked_by_other() locks another byte for each
- * shim.  Children of fork inherit the lock. */
+/* Locks byte 0 of the file, which stands for the compilation of any shim.  Other bytes stand for one shim each. */
 int weir__shim_lock(void) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     int file = open_shim_lock(O_RDWR | O_CREAT);
