@@ -287,6 +287,39 @@ TEST_WHERE(0, ENGINES, has_inbox, no_request_fails_beside_a_flush) {
 }
 #endif
 
+static void *freed_on_b;
+
+static void request_on_a(void) {
+    MUST(alloc_live(512 * KIB, A) == freed_on_b);
+}
+
+static CUresult free_beside_request(CUdeviceptr block, CUstream stream) {
+    if (stream == B && freed_on_b) {
+        elsewhere(request_on_a);
+        freed_on_b = NULL;
+    }
+    return driver->cuMemFreeAsync(block, stream);
+}
+
+/* While a flush of B's cache frees slabs, a slot that was freed on B already serves A, the stream of its slab. */
+TEST(a_remote_free_is_found_beside_a_flush) {
+    weir_options options = plain(KIND_POOL);
+
+    copy_driver();
+    table.cuMemFreeAsync = free_beside_request;
+    make_with_on(&table, &options);
+    OK(weir_bind(a, A));
+    OK(weir_bind(a, B));
+    void *own = alloc_live(512 * KIB, B);
+    freed_on_b = alloc_live(512 * KIB, A);
+    order_streams(B, A);
+    free_live(freed_on_b, B);
+    free_live(own, B);
+    OK(weir_unbind(a, B));
+    MUST(freed_on_b == NULL);
+    OK(weir_unbind(a, A));
+}
+
 /* The state of the free of a superblock, and of the request beside the free. */
 static struct {
     atomic_int has_begun, is_freed;
