@@ -60,6 +60,7 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 struct advice {
     enum goal goal;
     uint64_t limit; /* the user's limit (--limit), or 0 */
+    char limit_text[WEIR_SPELL_BYTES]; /* the limit as the user wrote it, or as exact bytes */
     /* The smallest limit with which all requests of all traces succeed, or 0 if there is no such limit. */
     uint64_t smallest_limit;
     int fits; /* set if all requests succeed with weir's defaults and the user's limit */
@@ -181,11 +182,13 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     char message[RUNNER_MESSAGE_BYTES] = "out of host memory", what[4 * WEIR_SPELL_BYTES];
     int trial = trials->count;
 
-    for (int i = 0; i < trial; i++)
-        if (memcmp(&trials->choices[i], choice, sizeof *choice) == 0)
-            return i;
     describe_replay(choice, what, sizeof what);
     progress_step(&trials->progress, what);
+    for (int i = 0; i < trial; i++)
+        if (memcmp(&trials->choices[i], choice, sizeof *choice) == 0) {
+            progress_done(&trials->progress, what, "done before");
+            return i;
+        }
     trials->choices[trials->count++] = *choice;
     for (size_t i = 0; i < benchmark->trace_count; i++)
         if (!run_trace(benchmark, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
@@ -233,7 +236,8 @@ static const struct {
                     [CHOICE_DECAY] = {FIGURE_KEPT, 0.9},
                     [CHOICE_LIMIT] = {FIGURE_RESERVED, 0.95}};
 /* The limits to try, in percent of the smallest limit. */
-static const uint64_t limit_percents[] = {125, 150, 200};
+enum { LIMITS = 3 };
+static const uint64_t limit_percents[LIMITS] = {125, 150, 200};
 
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
@@ -300,16 +304,19 @@ static uint64_t largest_default_figure(const struct trials *trials, enum result_
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
     double most =
         gains[CHOICE_LIMIT].ratio * (double)largest_default_figure(trials, FIGURE_RESERVED);
+    size_t left = LIMITS;
     int good = 0;
 
-    for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
+    for (size_t i = 0; good == 0 && i < LIMITS; i++) {
         uint64_t limit =
             (advice->smallest_limit / limit_step * limit_percents[i] + 99) / 100 * limit_step;
 
         if ((double)limit > most)
             break;
         good = try_value(trials, advice, CHOICE_LIMIT, limit, best);
+        left--;
     }
+    trials->progress.total -= left;
     return good;
 }
 
@@ -342,15 +349,14 @@ static int make_advice(struct trials *trials, struct advice *advice) {
     if (!advice->smallest_limit ||
         (advice->limit && advice->limit + limit_step <= advice->smallest_limit))
         return 1;
-    if (advice->limit)
-        weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
+    memcpy(best.text[CHOICE_LIMIT], advice->limit_text, sizeof advice->limit_text);
     if (trials_run(trials, &best) < 0)
         return 0;
     run = json_array_get(trials->results.rows[0].runs, 0);
     device = (uint64_t)json_integer_value(json_object_get(run, "device_bytes"));
     if (advice->limit > device) {
         progress_clear(&trials->progress);
-        fprintf(stderr, "weir: --limit %s: the device has %s\n", best.text[CHOICE_LIMIT],
+        fprintf(stderr, "weir: --limit %s: the device has %s\n", advice->limit_text,
                 WEIR_SHOWN(device));
         return 0;
     }
@@ -397,6 +403,17 @@ static void read_goal_flag(struct argp_state *state, const char *flag, const cha
     argp_error(state, "%s '%s': expected memory, speed or balanced", flag, text);
 }
 
+static void read_limit_flag(struct argp_state *state, const char *flag, const char *text,
+                            void *field) {
+    struct advice *advice = field;
+
+    weir_cli_read_size(state, flag, text, &advice->limit);
+    if (strlen(text) < sizeof advice->limit_text && !strpbrk(text, " \t"))
+        strcpy(advice->limit_text, text);
+    else
+        weir__bytes_spell(advice->limit, advice->limit_text, sizeof advice->limit_text);
+}
+
 #define FIELD(name) offsetof(struct command, name)
 
 static const struct weir_cli_flag flags[] = {
@@ -404,7 +421,7 @@ static const struct weir_cli_flag flags[] = {
      "Tune for this goal.  Takes memory, speed or balanced.  memory: reserve less, though "
      "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
      "balanced, the default: neither more time nor more memory."},
-    {"limit", 0, "SIZE", weir_cli_read_size, FIELD(advice.limit),
+    {"limit", 0, "SIZE", read_limit_flag, FIELD(advice),
      "Check whether SIZE of reserved memory is enough for the trace, and tune for this limit."},
     {"device", 'd', "DEVICE", weir_cli_read_device, FIELD(settings),
      "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N."},
@@ -521,7 +538,7 @@ static void print_trial(const struct command *command, size_t trace, int trial) 
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);
     const enum result_figure times[] = {trials->creation, FIGURE_MAKESPAN, FIGURE_STEADY_MAKESPAN};
-    double iteration = trials_ratio(trials, trace, trial, FIGURE_STEADY_MAKESPAN);
+    double more = 100 * (trials_ratio(trials, trace, trial, FIGURE_STEADY_MAKESPAN) - 1);
 
     printf(" %10s %10s", WEIR_SHOWN(row->median.value[FIGURE_RESERVED]),
            WEIR_SHOWN(row->median.value[FIGURE_KEPT]));
@@ -529,8 +546,8 @@ static void print_trial(const struct command *command, size_t trace, int trial) 
         printf(" %9s", row->median.has[times[i]]
                            ? spell_ms((double)row->median.value[times[i]]).text
                            : "-");
-    if (trial && isfinite(iteration))
-        printf(" %+7.2f%%", 100 * (iteration - 1));
+    if (trial && isfinite(more))
+        printf(" %+7.2f%%", fabs(more) < 0.005 ? 0 : more); /* never "-0.00%" */
     else
         printf("%9s", "");
     write_choice(stdout, &trials->choices[trial], " --", " ", "");
@@ -558,13 +575,12 @@ static void print_trials(const struct command *command) {
 /* Prints whether the traces fit into memory, and the command line with the recommended settings. */
 static void print_recommendation(const struct command *command) {
     const struct advice *advice = &command->advice;
-    char limit[WEIR_SPELL_BYTES], smallest_limit[WEIR_SPELL_BYTES];
+    char smallest_limit[WEIR_SPELL_BYTES];
 
     /* A rounded number may be below the limit, and fail as the value of --limit. */
-    weir__bytes_spell(advice->limit, limit, sizeof limit);
     weir__bytes_spell(advice->smallest_limit, smallest_limit, sizeof smallest_limit);
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
-           advice->limit ? limit : "");
+           advice->limit_text);
     if (advice->smallest_limit)
         printf("the smallest limit that serves every request is at most %s.\n", smallest_limit);
     else
@@ -619,6 +635,8 @@ static int tune(struct command *command) {
     struct benchmark *benchmark = &command->benchmark;
     struct trials *trials = &command->trials;
     struct advice *advice = &command->advice;
+    /* Each goal tries the defaults, a preallocation, and at last all good settings together. */
+    size_t most = 3u + (advice->limit > 0) + (advice->goal != GOAL_SPEED);
 
     if (weir_options_init(&benchmark->options) != WEIR_OK)
         return 1;
@@ -630,11 +648,9 @@ static int tune(struct command *command) {
     if ((command->program && record_program(command) != 0) || !benchmark_prepare(benchmark))
         return 1;
     interrupt_watch();
-    if (!trials_open(trials, benchmark,
-                     advice->goal == GOAL_MEMORY ? TRIALS
-                     : advice->limit             ? 5
-                                                 : 4) ||
-        !make_advice(trials, advice))
+    if (advice->goal == GOAL_MEMORY && !advice->limit)
+        most += LIMITS;
+    if (!trials_open(trials, benchmark, most) || !make_advice(trials, advice))
         return 1;
     progress_clear(&trials->progress);
     print_trials(command);

@@ -347,16 +347,6 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure is larger for `a', and the ranges of the runs do not overlap; else 0. */
-static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
-    int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
-    uint64_t requested = a->median.value[FIGURE_REQUESTED];
-
-    return is_memory
-               ? requested > 0 && a->low.value[figure] > b->high.value[figure] + requested / 100
-               : a->low.value[figure] > b->high.value[figure] + b->high.value[figure] / 200;
-}
-
 /* If weir's default configuration is worse than the driver on some trace, appends the figure and the largest ratio of
  * weir's value to the driver's value.  Returns 1 if so, else 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
@@ -371,7 +361,7 @@ static int add_worse(struct findings *findings, const struct results *results, s
                          *driver = best_driver(results, t, figure);
         double ratio;
 
-        if (!driver || !row->median.has[figure] || !is_worse(row, driver, figure))
+        if (!driver || !row->median.has[figure] || !result_is_larger(row, driver, figure))
             continue;
         ratio = driver->median.value[figure]
                     ? (double)row->median.value[figure] / (double)driver->median.value[figure]

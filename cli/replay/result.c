@@ -256,11 +256,18 @@ static int is_row_compared(const struct row *row, enum result_figure figure) {
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
 }
 
+int result_is_larger(const struct row *a, const struct row *b, enum result_figure figure) {
+    int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
+    uint64_t requested = a->median.value[FIGURE_REQUESTED];
+
+    return is_memory
+               ? requested > 0 && a->low.value[figure] > b->high.value[figure] + requested / 100
+               : a->low.value[figure] > b->high.value[figure] + b->high.value[figure] / 200;
+}
+
 static void mark_column(struct results *results, size_t trace, int busy,
                         enum result_figure figure) {
     const struct row *best = NULL;
-    /* Two amounts of memory tie if they differ by at most 1% of the peak requested memory. */
-    uint64_t slack = 0;
     size_t count = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
@@ -271,14 +278,11 @@ static void mark_column(struct results *results, size_t trace, int busy,
         count++;
         if (!best || row->median.value[figure] < best->median.value[figure])
             best = row;
-        if (figure == FIGURE_RESERVED)
-            slack = row->median.value[FIGURE_REQUESTED] / 100;
     }
     for (size_t i = 0; i < results->configuration_count && count > 1; i++) {
         struct row *row = result_at(results, trace, i, busy);
 
-        row->best[figure] = is_row_compared(row, figure) &&
-                            row->low.value[figure] <= best->high.value[figure] + slack;
+        row->best[figure] = is_row_compared(row, figure) && !result_is_larger(row, best, figure);
     }
 }
 

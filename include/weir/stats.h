@@ -50,7 +50,9 @@ typedef struct weir_statistics {
     uint64_t blocks;       /* the number of live blocks */
     uint64_t requested;    /* the requested bytes of all live blocks */
     uint64_t requested_peak;
-    uint64_t in_use; /* the bytes of all live blocks, with the rounding of block sizes */
+    /* The bytes of all live blocks, with the rounding of block sizes.  With options.harden, the bytes include the gaps
+     * of the guard instead of the rounding.  A freed block does not count, even if weir delays its reuse. */
+    uint64_t in_use;
     uint64_t in_use_peak;
     uint64_t reserved; /* the bytes that the allocator has reserved on the device */
     uint64_t reserved_peak;

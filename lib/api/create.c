@@ -17,6 +17,7 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
+#include "api/drop_in.h"
 #include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -669,8 +670,7 @@ weir_status weir__misuse(const weir_allocator *a, weir_status status, const char
 static int has_live_blocks(const weir_allocator *a) {
     if (a->harden && weir__harden_empty(a->harden, 1) != WEIR_OK)
         return 1;
-    return a->caches ? weir__caches_has_blocks(a->caches)
-                     : weir__engine_has_blocks(a->reserve.engine);
+    return a->caches ? weir__drop_in_has_blocks(a) : weir__engine_has_blocks(a->reserve.engine);
 }
 
 /* Returns 1 if no GPU work uses the allocator's memory.  May wait for the device.  After 0 the caller must not destroy

@@ -245,8 +245,11 @@ int weir__drop_in_knows_peak(const weir_allocator *a) {
     return a->caches && !a->harden;
 }
 
-int weir__drop_in_has_blocks(weir_allocator *a) {
-    return weir__caches_has_blocks(a->caches);
+int weir__drop_in_has_blocks(const weir_allocator *a) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    weir__caches_figures(a->caches, &figures);
+    return figures.requested > 0;
 }
 
 uint64_t weir__drop_in_peak(weir_allocator *a, int restarts) {

@@ -85,8 +85,8 @@ size_t weir__drop_in_reserve(const weir_allocator *allocator);
 /* Releases idle memory whose GPU work has completed.  `is_idle` is 1 if the caller has found all streams idle. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
-/* Returns 1 if the allocator has a live block, else 0.  Must not be called if weir__drop_in_knows_peak() returns 0. */
-int weir__drop_in_has_blocks(weir_allocator *allocator);
+/* Returns 1 if the allocator, which must have caches, has a live block; else 0. */
+int weir__drop_in_has_blocks(const weir_allocator *allocator);
 
 /* Returns 1 if the allocator measures the peak of its requested bytes, else 0. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);

@@ -137,11 +137,12 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
 
 /* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
-                                weir_stream stream) {
+                                struct weir_cache *c, weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
 
     if (!blocks)
         return;
+    atomic_fetch_add(&c->moving, 1);
     pthread_mutex_unlock(&f->lock);
     for (struct weir_slab *s = blocks; s; s = next) {
         size_t bytes = weir__slab_bytes(s);
@@ -166,6 +167,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
     }
     pthread_mutex_lock(&f->lock);
     weir__caches_strand(f, refused, NULL);
+    atomic_fetch_sub(&c->moving, 1);
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
@@ -177,7 +179,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
     if (f->driver_orders) {
         if (c || id == WEIR_ENGINE_OBSERVED)
-            free_driver_ordered(f, spans, id, stream);
+            free_driver_ordered(f, spans, id, c ? c : f->uncached, stream);
         else
             weir__caches_strand(f, spans, NULL);
         return 0;
@@ -335,15 +337,17 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     struct weir_cache *counts = c ? c : f->uncached;
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {.block = block, .lacked = NO_RESULT};
+    struct weir_freed freed = {.block = block, .lacked = NO_RESULT, .moving = &counts->moving};
     struct weir_slab *inbox = NULL, *next;
     weir_status status;
 
     if (c && !f->driver_orders) {
         taken = weir__bias_take(&c->lock);
         /* unreached: no test covers a change of the cache's stream during this call */
-        if (c->serves && is_its(c, r->id))
+        if (c->serves && is_its(c, r->id) && c->inbox) {
+            atomic_fetch_add(&c->moving, 1);
             inbox = weir__cache_empty_inbox(c);
+        }
         weir__bias_give(&c->lock, taken);
     }
     for (; inbox; inbox = next) {
@@ -366,7 +370,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     weir__bias_give(&counts->lock, taken);
     if (status == WEIR_OK && atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed) >
                                  atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
-        weir__caches_raise_peaks(f);
+        (void)weir__caches_peak_lately(f, 0); /* raises the peaks */
     return status;
 }
 
@@ -575,9 +579,11 @@ static void defer_maintenance(struct weir_cache *c) {
  * stream, weir reuses the blocks only after a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
+    int due = weir__caches_give(f, blocks, freed_on, p->c, stream);
     unsigned long long id = p->id;
 
-    if (!weir__caches_give(f, blocks, freed_on, p->c, stream) && !f->v->goal.has_threshold)
+    atomic_fetch_sub(&p->c->moving, 1);
+    if (!due && !f->v->goal.has_threshold)
         return;
     if (id == 0 && is_vouched_for(f, p->c, stream))
         id = weir__device_capture(f->device, stream) == WEIR_OK ? freed_on : 0;
@@ -640,6 +646,7 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
         c->inbox_count++;
         atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
     } else {
+        atomic_fetch_add(&c->moving, 1);
         s->next = weir__cache_empty_inbox(c);
         *out = s;
     }

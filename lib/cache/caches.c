@@ -32,6 +32,9 @@ enum {
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
+/* The pause between two checks whether other threads have given memory to the engine. */
+#define MOVING_PAUSE_NS UINT64_C(20000)
+
 /* weir updates the statistics' peaks once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
@@ -236,7 +239,7 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 /* ---- flushing one cache ---- */
 
 /* Flushes idle memory from the cache to the engine.  The caller holds f->lock, which makes OOM recovery in another
- * thread wait for the flush.  Only if the driver orders reuse, weir releases f->lock during the flush. */
+ * thread wait for the flush.  Only if the driver orders reuse, weir releases f->lock during the flush; c->moving is then above 0. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -335,24 +338,31 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches with a device wait.  Sets *more if a second flush may help.  The caller holds f->lock, which is
- * released during the wait. */
+/* Flushes all caches with a device wait.  Also waits until the engine has the memory that other calls have removed from
+ * caches, so that OOM recovery finds this memory.  Sets *more if a second flush may help.  The caller holds f->lock, which
+ * is released during the waits. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
+    struct weir_cache *first = f->caches;
     CUresult result = CUDA_SUCCESS;
+    int moving = 0;
 
     f->stranded = (struct weir_flushed){0};
     atomic_store_explicit(&f->stranded_bytes, 0, memory_order_relaxed);
-    for (struct weir_cache *c = f->caches; c; c = c->next) {
+    for (struct weir_cache *c = first; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
         take_idle(c, 0, 0, 1, &h);
+        moving |= atomic_load(&c->moving) > 0;
         weir__bias_give(&c->lock, taken);
     }
     *more = h.remotes || f->order.deferred > 0;
-    if (!h.spans && !*more)
+    if (!h.spans && !*more && !moving)
         return CUDA_SUCCESS;
     pthread_mutex_unlock(&f->lock);
+    for (struct weir_cache *c = moving ? first : NULL; c; c = c->next)
+        while (atomic_load(&c->moving) > 0)
+            f->device->driver->sleep_ns(MOVING_PAUSE_NS);
     result = weir__device_wait(f->device);
     pthread_mutex_lock(&f->lock);
     if (result != CUDA_SUCCESS) {
@@ -840,29 +850,12 @@ static void set_sum_trigger(struct weir_caches *f) {
     atomic_store_explicit(&f->add_up_above, now + more, memory_order_relaxed);
 }
 
-void weir__caches_raise_peaks(struct weir_caches *f) {
-    weir_statistics figures;
-
-    pthread_mutex_lock(&f->lock);
-    set_sum_trigger(f);
-    sum_counts(f, &figures);
-    pthread_mutex_unlock(&f->lock);
-}
-
-int weir__caches_has_blocks(struct weir_caches *f) {
-    weir_statistics figures;
-
-    pthread_mutex_lock(&f->lock);
-    sum_counts(f, &figures);
-    pthread_mutex_unlock(&f->lock);
-    return figures.requested > 0;
-}
-
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     weir_statistics figures;
     uint64_t peak;
 
     pthread_mutex_lock(&f->lock);
+    set_sum_trigger(f);
     sum_counts(f, &figures); /* also updates the lifetime peaks */
     peak = f->requested_lately;
     for (struct weir_cache *c = renew ? f->caches : NULL; c; c = c->next) {
@@ -872,10 +865,8 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
         atomic_store_explicit(&c->requested.peak, now < 0 ? 0 : now, memory_order_relaxed);
         weir__bias_give(&c->lock, taken);
     }
-    if (renew) {
+    if (renew)
         f->requested_lately = figures.requested;
-        set_sum_trigger(f);
-    }
     pthread_mutex_unlock(&f->lock);
     return peak;
 }

@@ -48,10 +48,8 @@ void weir__caches_unwatch(struct weir_caches *f);
  * reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
-/* Returns 1 if a block of the caches is live, else 0. */
-int weir__caches_has_blocks(struct weir_caches *f);
-
-/* Returns the peak of requested memory since the last call with `renew` set.  If `renew` is set, the peak restarts. */
+/* Adds up the counts of all caches and raises the peaks.  Returns the peak of requested memory since the last call with
+ * `renew` set.  If `renew` is set, this peak restarts. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Adds the caches' idle memory to a survey of the engine. */

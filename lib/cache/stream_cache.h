@@ -131,6 +131,8 @@ struct weir_cache {
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
     uint64_t room, lacked;
+    /* The calls that have removed memory from the cache, and have not yet given it to the engine. */
+    _Atomic uint32_t moving;
 
     /* Fields that seldom change, under the lock. */
     int serves;             /* set if the cache serves the stream `id` */
@@ -504,7 +506,5 @@ void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
-/* Adds up the counts of all caches and raises the peaks. */
-void weir__caches_raise_peaks(struct weir_caches *f);
 
 #endif

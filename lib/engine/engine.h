@@ -60,6 +60,8 @@ struct weir_freed {
     /* Results of the mapped and bfc engines.  `room`: the bytes that the stream may free before it must record an
      * event.  `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
+    /* The caller's count of calls that give blocks to an engine, or NULL.  With the blocks, the engine subtracts 1. */
+    _Atomic uint32_t *moving;
 };
 
 /* One request, which all layers pass by pointer, from the per-stream caches down to the choice of an address. */

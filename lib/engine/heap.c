@@ -213,6 +213,8 @@ static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed
         if (one != WEIR_OK)
             status = one;
     }
+    if (freed->count > 0 && freed->moving)
+        atomic_fetch_sub(freed->moving, 1);
     freed->count = 0;
     return status;
 }

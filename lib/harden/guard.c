@@ -82,8 +82,8 @@ struct weir_harden {
     /* The freed blocks that the guard keeps.  Blocks that must not be reused come first, then the other blocks, oldest
      * first. */
     struct weir_guarded *kept;
-    uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
-    uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
+    uint64_t blocks;                    /* the number of all blocks from the layer below */
+    uint64_t live_bytes;                /* the sizes of live blocks with their gaps */
     uint64_t requested, requested_peak; /* the requested sizes of live blocks, and their peak */
 
     pthread_mutex_t checking; /* guards the buffer; held while the driver copies and waits */
@@ -244,7 +244,6 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
         return status;
     pthread_mutex_lock(&h->lock);
     h->blocks--;
-    h->block_bytes -= b->total;
     pthread_mutex_unlock(&h->lock);
     free(b);
     return WEIR_OK;
@@ -420,7 +419,6 @@ static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, w
     weir__graphs_remove(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
-    h->block_bytes += total;
     pthread_mutex_unlock(&h->lock);
     return b;
 }
@@ -691,11 +689,9 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
 }
 
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
-    uint64_t reused = atomic_load(&h->reused), hidden, gone;
+    uint64_t reused = atomic_load(&h->reused);
 
     pthread_mutex_lock(&h->lock);
-    hidden = h->block_bytes - h->requested;
-    gone = h->block_bytes - h->live_bytes;
     out->allocs += reused;
     out->attempts += reused;
     out->hits += reused;
@@ -703,9 +699,9 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
         out->cache_hits += reused;
     out->frees += reused + h->blocks - h->live.count;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
-    out->requested = weir__size_subtract(out->requested, hidden);
-    out->in_use = weir__size_subtract(out->in_use, gone);
-    out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
+    out->requested = h->requested;
+    out->requested_peak = h->requested_peak;
+    out->in_use = h->live_bytes;
     out->late_writes = atomic_load(&h->late_writes);
     out->overruns = atomic_load(&h->overruns);
     for (const struct weir_guarded *b = h->kept; b; b = b->next)

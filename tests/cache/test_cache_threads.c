@@ -240,6 +240,61 @@ TEST(large_frees_do_not_move_a_bias) {
 
 CASE("on its way", 60, start_device, end_cached_if_there);
 
+/* A request of another thread, which begins while this thread gives memory to the engine. */
+static struct {
+    size_t bytes;
+    CUstream stream;
+    void *expected; /* the address that the request must get, or NULL for any */
+    atomic_int has_begun, waits, has_ended, is_freed;
+    pthread_t thread;
+} late;
+
+static void *run_late_request(void *unused) {
+    CU(driver->cuCtxPushCurrent(primary));
+    void *block = alloc_live(late.bytes, late.stream);
+    MUST(!late.expected || block == late.expected);
+    free_live(block, late.stream);
+    late.has_ended = 1;
+    return unused;
+}
+
+/* Begins the late request.  Returns once the request waits or has ended. */
+static void begin_late_request(void) {
+    late.has_begun = 1;
+    MUST(pthread_create(&late.thread, NULL, run_late_request, NULL) == 0);
+    while (!late.waits && !late.has_ended)
+        sched_yield();
+}
+
+static CUresult free_after_request_begins(CUdeviceptr block, CUstream stream) {
+    if (stream == B && !late.has_begun)
+        begin_late_request();
+    CUresult result = driver->cuMemFreeAsync(block, stream);
+    late.is_freed = late.has_begun;
+    return result;
+}
+
+static void sleep_until_freed(uint64_t ns) {
+    late.waits = 1;
+    while (late.has_begun && !late.is_freed)
+        sched_yield();
+    driver->sleep_ns(ns);
+}
+
+static void make_with_late_request(int kind, const char *settings, size_t bytes, CUstream stream) {
+    weir_options options = plain(kind);
+
+    late.bytes = bytes;
+    late.stream = stream;
+    copy_driver();
+    table.cuMemFreeAsync = free_after_request_begins;
+    table.sleep_ns = sleep_until_freed;
+    apply_settings(&options, settings);
+    make_with_on(&table, &options);
+    OK(weir_bind(a, A));
+    OK(weir_bind(a, B));
+}
+
 #ifdef CAN_REFUSE_HOST_MEMORY
 static void request_most(void) {
     free_live(alloc_live(200 * MIB, A), A);
@@ -258,7 +313,7 @@ static void fill_cache_of_b(void) {
     MUST_LE(120 * MIB, stats_of(a).cache_idle);
 }
 
-/* The number of takes of the caches' lock by this thread until the one that request_most() precedes, or 0. */
+/* The number of takes of the caches' lock by this thread until the one that another thread's request precedes, or 0. */
 static _Thread_local int takes_left;
 
 #pragma GCC visibility push(default)
@@ -266,8 +321,12 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
     int (*next)(pthread_mutex_t *) =
         (int (*)(pthread_mutex_t *))(uintptr_t)dlsym(RTLD_NEXT, "pthread_mutex_lock");
 
-    if (takes_left > 0 && mutex == &a->caches->lock && --takes_left == 0)
-        elsewhere(request_most);
+    if (takes_left > 0 && mutex == &a->caches->lock && --takes_left == 0) {
+        if (late.bytes > 0)
+            begin_late_request();
+        else
+            elsewhere(request_most);
+    }
     return next(mutex);
 }
 #pragma GCC visibility pop
@@ -285,64 +344,51 @@ TEST_WHERE(0, ENGINES, has_inbox, no_request_fails_beside_a_flush) {
     MUST_LE(2, takes);
     takes_left = 0;
 }
+
+/* A small request has emptied the inbox.  Before the engine has the blocks, OOM recovery in another thread waits. */
+TEST(oom_recovery_waits_for_an_inbox) {
+    make_with_late_request(KIND_MAPPED, "limit=256MiB", 48 * MIB, C);
+    alloc_live(190 * MIB, A);
+    void *small = alloc_live(512 * KIB, A), *inboxed = alloc_live(24 * MIB, A);
+    order_streams(B, A);
+    free_live(small, B);
+    OK(weir_unbind(a, B)); /* defers the remote free, so that A's next request takes the lock */
+    free_live(inboxed, A);
+    MUST_LE(24 * MIB, stats_of(a).cache_idle);
+    late.is_freed = 1;
+    takes_left = 1;
+    alloc_live(512 * KIB, A);
+    MUST(late.has_begun && pthread_join(late.thread, NULL) == 0);
+}
 #endif
 
-/* The state of the free of a superblock, and of the request beside the free. */
-static struct {
-    atomic_int has_begun, is_freed;
-    atomic_int waits, has_ended;
-} beside_free;
-
-static void *request_beside_free(void *unused) {
-    CU(driver->cuCtxPushCurrent(primary));
-    free_live(alloc_live(24 * MIB, A), A);
-    beside_free.has_ended = 1;
-    return unused;
-}
-
-static CUresult free_after_request_begins(CUdeviceptr block, CUstream stream) {
-    static pthread_t thread;
-    CUresult result;
-
-    if (stream != B || beside_free.has_begun)
-        return driver->cuMemFreeAsync(block, stream);
-    beside_free.has_begun = 1;
-    MUST(pthread_create(&thread, NULL, request_beside_free, NULL) == 0);
-    while (!beside_free.waits && !beside_free.has_ended)
-        sched_yield();
-    result = driver->cuMemFreeAsync(block, stream);
-    beside_free.is_freed = 1;
-    MUST(pthread_join(thread, NULL) == 0);
-    return result;
-}
-
-static void sleep_until_freed(uint64_t ns) {
-    beside_free.waits = 1;
-    while (beside_free.has_begun && !beside_free.is_freed)
-        sched_yield();
-    driver->sleep_ns(ns);
-}
-
-/* While weir frees a superblock of the pool engine, OOM recovery in another thread waits for its memory. */
-TEST(oom_recovery_waits_for_a_superblock) {
-    enum { COUNT = 56 };
-    weir_options options = plain(KIND_POOL);
-    void *block[COUNT];
-
-    copy_driver();
-    table.cuMemFreeAsync = free_after_request_begins;
-    table.sleep_ns = sleep_until_freed;
-    apply_settings(&options, "limit=1GiB cache-limit=200MiB");
-    make_with_on(&table, &options);
-    OK(weir_bind(a, B));
-    for (int i = 0; i < COUNT; i++)
-        block[i] = alloc_live(512 * KIB, B);
-    void *rest = alloc_live(992 * MIB, C);
-    for (int i = 0; i < COUNT; i++)
-        free_live(block[i], B);
-    MUST(!beside_free.has_begun);
+/* While a flush of B's cache frees slabs, a slot that was freed on B already serves A, the stream of its slab. */
+TEST(a_remote_free_is_found_beside_a_flush) {
+    make_with_late_request(KIND_POOL, "", 512 * KIB, A);
+    void *own = alloc_live(512 * KIB, B);
+    late.expected = alloc_live(512 * KIB, A);
+    order_streams(B, A);
+    free_live(late.expected, B);
+    free_live(own, B);
     OK(weir_unbind(a, B));
-    MUST(beside_free.has_begun);
+    MUST(late.has_begun && pthread_join(late.thread, NULL) == 0);
+}
+
+/* While weir frees one or two superblocks of the pool engine, OOM recovery in another thread waits for their memory. */
+TEST_EACH(2, oom_recovery_waits_for_superblocks) {
+    enum { COUNT = 56 };
+    size_t superblocks = (size_t)_i + 1, count = COUNT * superblocks;
+    void *block[2 * COUNT];
+
+    make_with_late_request(KIND_POOL, "limit=1GiB cache-limit=200MiB", superblocks * 24 * MIB, A);
+    for (size_t i = 0; i < count; i++)
+        block[i] = alloc_live(512 * KIB, B);
+    void *rest = alloc_live(GIB - superblocks * 32 * MIB, C);
+    for (size_t i = 0; i < count; i++)
+        free_live(block[i], B);
+    MUST(!late.has_begun);
+    OK(weir_unbind(a, B));
+    MUST(late.has_begun && pthread_join(late.thread, NULL) == 0);
     free_live(rest, C);
 }
 

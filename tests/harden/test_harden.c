@@ -55,6 +55,7 @@ static void end_hardened(uint64_t late_writes, uint64_t overruns) {
     weir_statistics s = check_identities(a);
 
     MUST_EQ(s.requested, 0);
+    MUST_EQ(s.in_use, 0);
     MUST_EQ(s.late_writes, late_writes);
     MUST_EQ(s.overruns, overruns);
     destroy_empty();

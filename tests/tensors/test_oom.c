@@ -229,6 +229,17 @@ TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
     must_serve(C);
 }
 
+/* OOM recovery frees a tensor, but then retries no request above the device's memory: an engine would report its limit. */
+TEST_EACH(ENGINES, no_engine_gets_a_request_above_the_device) {
+    void *block = NULL;
+
+    begin_limited(engines[_i]);
+    leave_pending(MS);
+    weir__model_advance(10 * MS);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(all, SIZE_MAX, C, &block));
+    MUST_EQ((uint64_t)tensor_figures().active_bytes[0].current, 0);
+}
+
 /* The process publishes the segments without a live block as idle. */
 TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
     struct weir_reserve *v;
