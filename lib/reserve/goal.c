@@ -33,6 +33,7 @@
 #include "base/thread.h"
 #include "config/amount.h"
 #include "ipc/group_process.h"
+#include "ipc/process_lock.h"
 #include "reserve/reserve.h"
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
@@ -303,16 +304,14 @@ static void refresh_target(struct weir_reserve *v) {
 /* Takes a lock, so that only one process of a user preallocates on a device.  Without the lock, processes that start
  * together would all read the same free memory, and most of them would fail.  After LONGEST_WAIT_NS, or without a lock,
  * the preallocation continues. */
-static void lock_preallocation(struct weir_reserve *v) {
-    struct weir_process_lock *lock = &v->goal.preallocation.lock;
+static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock *lock) {
     uint64_t began = weir__clock_ns(), waited;
     struct timespec pause = {0, 1000000};
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
     /* The lock is a file with the device's UUID in its name, since a device's number differs between processes. */
-    if (!weir__kept_is(&lock->file))
-        (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
+    (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
            weir__clock_ns() - began < LONGEST_WAIT_NS) {
         nanosleep(&pause, NULL);
@@ -418,13 +417,14 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
     struct weir_counters *counters = v->events.counters;
     struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     struct weir_engine *e = v->engine;
     uint64_t started;
     weir_status status;
     int lacks;
 
     text[0] = '\0';
-    lock_preallocation(v);
+    lock_preallocation(v, &lock);
     wait_for_other_shares(v);
     refresh_target(v);
     started = v->device->driver->ticks();
@@ -441,7 +441,7 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     atomic_store(&counters->prealloc.asked, p->target);
     atomic_store(&counters->prealloc.kept, after.reserved);
     weir__raise_to(&v->goal.floor, weir__size_smaller(after.reserved, p->target));
-    weir__process_lock_release(&p->lock);
+    weir__process_lock_release(&lock);
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
@@ -706,7 +706,6 @@ weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low) {
 void weir__goal_close(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
 
-    weir__process_lock_release(&v->goal.preallocation.lock);
     if (!a->is_on)
         return;
     if (!is_device_model(v)) {

@@ -22,7 +22,6 @@
 #include <weir/allocator.h>
 
 #include "base/lock.h"
-#include "ipc/process_lock.h"
 
 struct weir_request;
 struct weir_reserve;
@@ -55,7 +54,6 @@ struct weir_pressure {
 struct weir_preallocation {
     /* weir tries to reserve `target' bytes.  The preallocation fails if fewer than `least' bytes can be reserved. */
     uint64_t target, least;
-    struct weir_process_lock lock;
 };
 
 struct weir_ahead {
@@ -138,7 +136,7 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
 /* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open and have a step size.
  * Returns OK, or E_HOST_MEMORY if no thread can start; grow-ahead is then off. */
 weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
-/* Ends the thread of grow-ahead after its current step, and closes the lock of the preallocation. */
+/* Ends the thread of grow-ahead after its current step. */
 void weir__goal_close(struct weir_reserve *v);
 /* Waits for the current step of grow-ahead.  No other step begins before weir__goal_resume_ahead. */
 void weir__goal_pause_ahead(struct weir_reserve *v);
