@@ -12,8 +12,6 @@
  * the thread's steps there, in no virtual time.
  *
  * Locks, outermost first: `step_lock', `process_step_lock', the locks of a growth, `lock'.
- *
- * This file must not depend on a particular engine, on names of settings or on the public API.
  */
 #include "reserve/goal.h"
 
@@ -468,11 +466,10 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* A pause without an end, in which the thread that grows memory in the background sleeps until a request wakes it. */
 #define UNTIL_WOKEN UINT64_C(0)
-enum {
-    LOW_PAUSE_PART =
-        4,         /* pauses are this many times shorter while fewer than `low' bytes are idle */
-    FREE_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
-};
+/* Pauses are this many times shorter while fewer than `low' bytes are idle. */
+enum { LOW_PAUSE_PART = 4 };
+/* Grow-ahead leaves a 64th of the device free for requests. */
+enum { FREE_PART = 64 };
 
 /* Stops grow-ahead for good, since no later step can succeed. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
@@ -613,14 +610,14 @@ static void wake_thread(struct weir_ahead *a) {
 /* On the device model, the virtual time from the request that starts background growth to the first step of growth. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all steps of grow-ahead that are due on the device model. */
-static void run_model_steps(struct weir_reserve *v, int begins) {
+void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
-    uint64_t now = driver->ticks(), pause;
+    uint64_t now, pause;
 
-    if (pthread_mutex_trylock(&a->step_lock) != 0)
+    if (!is_device_model(v) || pthread_mutex_trylock(&a->step_lock) != 0)
         return;
+    now = driver->ticks();
     if (a->due_ticks == 0 && begins)
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
@@ -633,13 +630,6 @@ static void run_model_steps(struct weir_reserve *v, int begins) {
     pthread_mutex_unlock(&a->step_lock);
 }
 
-void weir__goal_run_due_steps(struct weir_reserve *v) {
-    if (is_device_model(v))
-        run_model_steps(v, 0);
-}
-
-/* ---- grow-ahead: other callers ----------------------------------------------------------------- */
-
 /* Takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
@@ -649,7 +639,7 @@ void weir__goal_wake_ahead(struct weir_reserve *v) {
     if (weir__size_subtract(reserved, in_use) >= mark)
         return;
     if (is_device_model(v))
-        run_model_steps(v, 1);
+        weir__goal_run_due_steps(v, 1);
     else
         wake_thread(&v->goal.ahead);
 }

@@ -143,7 +143,8 @@ void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* On the device model, makes the steps of growth that the background thread would have made by now. */
-void weir__goal_run_due_steps(struct weir_reserve *v);
+/* On the device model, makes the steps of growth that the background thread would have made by now.  If `begins' is
+ * set, growth begins unless it has begun already. */
+void weir__goal_run_due_steps(struct weir_reserve *v, int begins);
 
 #endif
