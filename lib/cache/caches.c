@@ -196,24 +196,14 @@ static void return_batch(void *caches, uintptr_t remotes) {
     }
 }
 
-static size_t remote_slots_bytes(const struct weir_remote_slots *remotes) {
-    size_t bytes = 0;
-
-    for (; remotes; remotes = remotes->more)
-        for (uint32_t i = 0; i < remotes->count; i++)
-            bytes += (size_t)remotes->remote[i].span->slot_units * WEIR_SLAB_UNIT;
-    return bytes;
-}
-
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes) {
-    atomic_fetch_add_explicit(&f->stranded_bytes, remote_slots_bytes(remotes), memory_order_relaxed);
     while (spans) {
         struct weir_slab *s = spans;
 
         spans = s->next;
         add_span(&f->stranded, s);
-        atomic_fetch_add_explicit(&f->stranded_bytes, weir__slab_bytes(s), memory_order_relaxed);
+        f->stranded_bytes += weir__slab_bytes(s);
     }
     while (remotes) {
         struct weir_remote_slots *piece = remotes;
@@ -221,16 +211,18 @@ void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
         remotes = piece->more;
         piece->more = f->stranded.remotes;
         f->stranded.remotes = piece;
+        for (uint32_t i = 0; i < piece->count; i++)
+            f->stranded_bytes += weir__slab_in_use(piece->remote[i].span);
     }
 }
 
 int weir__caches_complete_remotes(struct weir_caches *f) {
-    int settled;
+    int has_moved;
 
     pthread_mutex_lock(&f->lock);
-    settled = weir__order_complete(&f->order, SIZE_MAX);
+    has_moved = weir__order_complete(&f->order, SIZE_MAX);
     pthread_mutex_unlock(&f->lock);
-    return settled;
+    return has_moved;
 }
 
 /* ---- flushing one cache ---- */
@@ -342,7 +334,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     CUresult result = CUDA_SUCCESS;
 
     f->stranded = (struct weir_flushed){0};
-    atomic_store_explicit(&f->stranded_bytes, 0, memory_order_relaxed);
+    f->stranded_bytes = 0;
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
@@ -400,10 +392,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
 /* Returns 1 if the cache's handle was reused and too much memory waits for the device, else 0. */
 static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
-    return c->missed_end &&
-           atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
-                   atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
-               STRANDED_MOST;
+    size_t quarantined = atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed);
+
+    return c->missed_end && f->stranded_bytes + quarantined > STRANDED_MOST;
 }
 
 /* Makes a cache outside the hash table.  Returns NULL if there is no host memory.  The caller holds f->lock. */

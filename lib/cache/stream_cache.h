@@ -327,7 +327,7 @@ struct weir_caches {
     struct weir_order order;   /* defers the return of batches of remote frees */
     /* Freed slots and blocks without an event, which weir reuses only after a device wait. */
     struct weir_flushed stranded;
-    _Atomic size_t stranded_bytes;
+    size_t stranded_bytes;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
