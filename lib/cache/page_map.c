@@ -120,9 +120,9 @@ static size_t bytes_of(unsigned order) {
 }
 
 /* Adds a chunk of host memory.  Returns 1 on success, 0 if there is no host memory. */
-static int add_chunk(struct weir_records *r, size_t size) {
-    struct weir_records_chunk *chunk =
-        aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
+static int add_chunk(struct weir_records *r) {
+    size_t size = r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE;
+    struct weir_records_chunk *chunk = aligned_alloc(size, size);
 
     if (!chunk)
         return 0;
@@ -148,8 +148,7 @@ static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
         r->spare[order] = s->next;
         return s;
     }
-    if ((size_t)(r->chunk_end - r->chunk_at) < bytes &&
-        !add_chunk(r, r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE))
+    if ((size_t)(r->chunk_end - r->chunk_at) < bytes && !add_chunk(r))
         return NULL;
     s = (struct weir_slab *)(void *)r->chunk_at;
     r->chunk_at += bytes;
