@@ -596,17 +596,6 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-static void wake_thread(struct weir_ahead *a) {
-    if (atomic_exchange(&a->mark, 0) == 0)
-        return;
-    pthread_mutex_lock(&a->lock);
-    a->wake_requested = 1;
-    pthread_cond_signal(&a->woken);
-    pthread_mutex_unlock(&a->lock);
-}
-
-/* ---- grow-ahead: device model ------------------------------------------------------------------ */
-
 /* On the device model, the virtual time from the request that starts background growth to the first step of growth. */
 #define WAKE_NS UINT64_C(200000)
 
@@ -632,16 +621,21 @@ void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
 
 /* Takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
-    uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
     if (weir__size_subtract(reserved, in_use) >= mark)
         return;
-    if (is_device_model(v))
+    if (is_device_model(v)) {
         weir__goal_run_due_steps(v, 1);
-    else
-        wake_thread(&v->goal.ahead);
+    } else if (atomic_exchange(&a->mark, 0) != 0) {
+        pthread_mutex_lock(&a->lock);
+        a->wake_requested = 1;
+        pthread_cond_signal(&a->woken);
+        pthread_mutex_unlock(&a->lock);
+    }
 }
 
 void weir__goal_pause_ahead(struct weir_reserve *v) {
