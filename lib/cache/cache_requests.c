@@ -768,8 +768,6 @@ static weir_status free_by_driver(struct weir_caches *f, struct freeing *p) {
     return p->s ? free_slow(f, p, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* ---- frees ---- */
-
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     struct weir_slab *s = weir__records_find(&f->records, block);
     uint64_t asked = s && weir__slab_bytes(s) > 0 ? mark_freed(s, block) : 0;

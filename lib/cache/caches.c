@@ -127,8 +127,6 @@ static void detach_slabs(struct weir_cache *c) {
     }
 }
 
-/* ---- caps ---- */
-
 /* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
 static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
@@ -225,7 +223,7 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
     return has_moved;
 }
 
-/* ---- flushing one cache ---- */
+/* ---- flushes ---- */
 
 /* Flushes idle memory from the cache to the engine.  The caller holds f->lock, which makes OOM recovery in another
  * thread wait for the flush.  Only if the driver orders reuse, weir releases f->lock during the flush. */
@@ -308,8 +306,6 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     weir__caches_strand(f, NULL, h.remotes);
     c->early_calls = 0;
 }
-
-/* ---- flushing all caches ---- */
 
 /* Returns the id under which weir frees memory to the engine after a device wait: the id of the only stream, or
  * OBSERVED, which makes the memory free for all streams. */

@@ -334,8 +334,6 @@ struct weir_caches {
     _Atomic uint64_t add_up_above;
 };
 
-/* ---- the caches of streams ---- */
-
 /* Set in keys that are made from the id of a default stream.  No handle of a stream has this bit. */
 #define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
 
@@ -356,8 +354,6 @@ WEIR_INLINE struct weir_cache *weir__cache_find(struct weir_caches *f, uint64_t 
         c = atomic_load_explicit(&c->after, memory_order_acquire);
     return c;
 }
-
-/* ---- one stream's cache --------------------------------------------------------------------------- */
 
 /* Returns the key of a stream's cache, or 0 for a default stream without an id. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {

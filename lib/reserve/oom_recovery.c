@@ -325,8 +325,6 @@ static void insist(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
-/* ---- OOM recovery ------------------------------------------------------------------------------ */
-
 static void (*const steps[])(struct recovery *c) = {
     poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
 };
