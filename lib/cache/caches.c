@@ -406,14 +406,6 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     return c;
 }
 
-static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
-    _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, c->key);
-
-    while (*at != c)
-        at = &(*at)->after;
-    atomic_store_explicit(at, c->after, memory_order_release);
-}
-
 /* Returns a number that changes with each call on the cache's stream.  The caller holds f->lock. */
 static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
@@ -426,6 +418,7 @@ static uint64_t calls_of(struct weir_cache *c) {
  * hash table.  Returns NULL if no cache is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
+    _Atomic(struct weir_cache *) *at;
     uint64_t calls;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
@@ -437,7 +430,10 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
         c->last_calls = calls;
     }
     if (silent) {
-        remove_cache(f, silent);
+        at = weir__cache_bucket(f, silent->key);
+        while (*at != silent)
+            at = &(*at)->after;
+        atomic_store_explicit(at, silent->after, memory_order_release);
         retire_cache(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
     }
     return silent;

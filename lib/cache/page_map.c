@@ -20,18 +20,6 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Allocates a leaf of the page map, without writing zeros.  The kernel maps leaf->large now, to save page faults. */
-static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
-    struct weir__pagemap_leaf *leaf =
-        mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (leaf == MAP_FAILED)
-        return NULL;
-    weir__hostmem_populate(leaf->large, sizeof leaf->large);
-    r->host_bytes += sizeof *leaf - sizeof leaf->value;
-    return leaf;
-}
-
 /* Returns the leaf of a page, which it makes if necessary, or NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
@@ -53,7 +41,12 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    leaf = make_leaf(r);
+    /* The kernel zeroes the leaf.  It maps leaf->large now, to save page faults. */
+    leaf = mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (leaf == MAP_FAILED)
+        return NULL;
+    weir__hostmem_populate(leaf->large, sizeof leaf->large);
+    r->host_bytes += sizeof *leaf - sizeof leaf->value;
     atomic_store_explicit(place, leaf, memory_order_release);
     return leaf;
 }

@@ -159,9 +159,8 @@ WEIR_INLINE void weir__cache_raise(_Atomic uint64_t *sum, uint64_t more) {
 
 /* Computes `is_ready` again, after a change of a field that it depends on. */
 static inline void weir__cache_update_ready(struct weir_cache *c) {
-    int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
-
-    c->is_ready = c->serves && !captured && !c->due;
+    c->is_ready =
+        c->serves && !c->due && !atomic_load_explicit(&c->capturing, memory_order_relaxed);
 }
 
 static inline void weir__cache_set_due(struct weir_cache *c) {
