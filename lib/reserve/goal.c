@@ -275,9 +275,9 @@ static uint64_t share_margin_of(const struct weir_reserve *v) {
 }
 
 /* Computes the target of the preallocation again, with this allocator's reserved memory counted as free.  If the target
- * is a share of the device, lowers the target to the free memory, but not below `least'. */
+ * is a share of the device, lowers the target to the free memory, but not below `prealloc_least'. */
 static void refresh_target(struct weir_reserve *v) {
-    struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_goal *g = &v->goal;
     const weir_amount *amount = &v->options->prealloc;
     struct weir_device_memory memory = {.total = v->device->total};
     int is_share = amount->kind == WEIR_AMOUNT_SHARE;
@@ -292,11 +292,12 @@ static void refresh_target(struct weir_reserve *v) {
     memory.free =
         weir__size_subtract(memory.free, share_margin_of(v)) + weir__engine_reserve(v->engine);
     if (is_share) {
-        p->target = weir__size_smaller(p->target, weir__size_larger(memory.free, p->least));
+        g->prealloc_target = weir__size_smaller(g->prealloc_target,
+                                                weir__size_larger(memory.free, g->prealloc_least));
         return;
     }
     target = weir__size_smaller(weir__budget_bytes(amount, &memory, 0), memory.free);
-    p->target = weir__size_smaller(target, v->limit.bytes);
+    g->prealloc_target = weir__size_smaller(target, v->limit.bytes);
 }
 
 /* Takes a lock, so that only one process of a user preallocates on a device.  Without the lock, processes that start
@@ -329,7 +330,7 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
 
 /* Asks other processes to release memory above their shares, and waits for it. */
 static void wait_for_other_shares(struct weir_reserve *v) {
-    uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
+    uint64_t target = v->goal.prealloc_target, device_free, most_free = 0;
     uint64_t lacks =
         weir__size_subtract(target, weir__engine_reserve(v->engine)) + v->limit.share_margin;
     uint64_t began = weir__clock_ns(), now = began, moved = began;
@@ -393,7 +394,6 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
 /* Handles a preallocation of fewer than prealloc_min bytes: releases the memory and writes the reason to `text'. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
-    struct weir_preallocation *p = &v->goal.preallocation;
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -403,7 +403,8 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
         snprintf(text, text_bytes,
                  "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
                  "that or less",
-                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserved), cause);
+                 WEIR_SHOWN(v->goal.prealloc_target), WEIR_SHOWN(v->goal.prealloc_least),
+                 WEIR_SHOWN(figures->reserved), cause);
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     (void)weir__engine_trim(v->engine, (size_t)keep, WEIR_EVENT_TRIM, &released);
@@ -414,7 +415,7 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
     struct weir_counters *counters = v->events.counters;
-    struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_goal *g = &v->goal;
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     struct weir_engine *e = v->engine;
     uint64_t started;
@@ -428,21 +429,21 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     started = v->device->driver->ticks();
     weir__counters_read(counters, &before);
     e->ops->figures(e, &before);
-    status = e->ops->grow(e, p->target, p->target, WEIR_EVENT_PREALLOC);
+    status = e->ops->grow(e, g->prealloc_target, g->prealloc_target, WEIR_EVENT_PREALLOC);
     weir__counters_read(counters, &after);
     e->ops->figures(e, &after);
     atomic_fetch_add(&counters->prealloc.got, after.growth_bytes - before.growth_bytes);
-    lacks = after.reserved < p->least;
+    lacks = after.reserved < g->prealloc_least;
     if (lacks)
         status = fail_below_least(v, status, before.reserved, &after, text, text_bytes);
     atomic_fetch_add(&counters->prealloc.ns, weir__device_elapsed_ns(v->device, started));
-    atomic_store(&counters->prealloc.asked, p->target);
+    atomic_store(&counters->prealloc.asked, g->prealloc_target);
     atomic_store(&counters->prealloc.kept, after.reserved);
-    weir__raise_to(&v->goal.floor, weir__size_smaller(after.reserved, p->target));
+    weir__raise_to(&g->floor, weir__size_smaller(after.reserved, g->prealloc_target));
     weir__process_lock_release(&lock);
     if (lacks || !weir__is_failure(status))
         return status;
-    weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
+    weir__goal_log_preallocation(v, g->prealloc_target, after.reserved, share_margin_of(v));
     /* Fewer bytes than the target are a success, if they are at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }

@@ -50,12 +50,6 @@ struct weir_pressure {
     uint64_t pause; /* the time between two checks, which doubles */
 };
 
-/* The preallocation, made when the allocator is created.  Only one thread at a time uses this struct. */
-struct weir_preallocation {
-    /* weir tries to reserve `target' bytes.  The preallocation fails if fewer than `least' bytes can be reserved. */
-    uint64_t target, least;
-};
-
 struct weir_ahead {
     int is_on; /* constant */
 
@@ -89,7 +83,9 @@ struct weir_goal {
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
-    struct weir_preallocation preallocation;
+    /* The preallocation tries to reserve `prealloc_target' bytes.  It fails if fewer than `prealloc_least' bytes can be
+     * reserved.  Only one thread at a time uses these fields. */
+    uint64_t prealloc_target, prealloc_least;
     struct weir_ahead ahead;
 };
 
