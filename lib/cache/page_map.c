@@ -32,8 +32,6 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
         node = calloc(1, sizeof *node);
         if (!node)
             return NULL;
-        node->next = r->nodes;
-        r->nodes = node;
         r->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
@@ -281,6 +279,7 @@ int weir__records_open(struct weir_records *r) {
 }
 
 void weir__records_close(struct weir_records *r) {
+    struct weir__pagemap_node *node;
     struct weir__pagemap_leaf *leaf;
 
     while (r->chunks) {
@@ -289,15 +288,13 @@ void weir__records_close(struct weir_records *r) {
         r->chunks = chunk->next;
         free(chunk);
     }
-    while (r->nodes) {
-        struct weir__pagemap_node *node = r->nodes;
-
-        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
+    for (size_t i = 0; r->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
+        node = atomic_load_explicit(&r->top[i], memory_order_relaxed);
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
             leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
             if (leaf)
                 (void)munmap(leaf, sizeof *leaf);
         }
-        r->nodes = node->next;
         free(node);
     }
     free(r->top);

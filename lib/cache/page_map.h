@@ -240,7 +240,6 @@ struct weir__pagemap_leaf {
 
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
-    struct weir__pagemap_node *next; /* links all nodes */
 };
 
 struct weir_records_chunk;
@@ -251,7 +250,6 @@ struct weir_records {
     _Atomic(struct weir__pagemap_node *) *top;
     /* The innermost lock.  It guards writes to the map, and the fields below. */
     _Alignas(128) struct weir_lock lock;
-    struct weir__pagemap_node *nodes;
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
     char *chunk_at, *chunk_end;
