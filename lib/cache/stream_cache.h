@@ -58,11 +58,10 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,    /* the maximum number of whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64,  /* maintenance flushes a class with this many remote frees */
-    WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
-    WEIR_CACHE_SEARCH_HITS =
-        4096 /* the hits between two searches for unused memory: a power of two */
+    WEIR_CACHE_INBOX = 64,        /* the maximum number of whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,      /* maintenance flushes a class with this many remote frees */
+    WEIR_CACHE_QUEUEFUL = 16,     /* a request collects the queue if it has this many slots */
+    WEIR_CACHE_SEARCH_HITS = 4096 /* a power of two: hits between two searches for unused memory */
 };
 
 /* The maximum number of bytes in a remote-free queue. */
