@@ -63,7 +63,6 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 
 /* ---- steps inside the allocator ---------------------------------------------------------------- */
 
-/* The state of one request in OOM recovery. */
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
