@@ -233,7 +233,6 @@ static int has_many_idle(struct weir_cache *c) {
     return c->had_many_idle;
 }
 
-/* Returns the number of slots for the next slab of a class. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -292,7 +291,6 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Allocates a whole block. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;

@@ -402,7 +402,6 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     memset(c, 0, sizeof *c);
     c->next = f->caches;
     f->caches = c;
-    f->host_bytes += sizeof *c;
     return c;
 }
 
@@ -501,18 +500,13 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Records that a created stream is being captured.  Returns the stream's cache, or NULL if there is none. */
-static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
-    int taken;
+/* Records that the cache's stream is being captured. */
+static void mark_capturing(struct weir_cache *c) {
+    int taken = weir__bias_take(&c->lock);
 
-    if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
-        taken = weir__bias_take(&c->lock);
-        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
-        weir__cache_update_ready(c);
-        weir__bias_give(&c->lock, taken);
-    }
-    return c;
+    atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+    weir__cache_update_ready(c);
+    weir__bias_give(&c->lock, taken);
 }
 
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
@@ -520,7 +514,9 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
     weir_status status = weir__device_capture(f->device, stream);
     struct weir_cache *c;
 
-    *out = status == WEIR_E_CAPTURE ? mark_capturing(f, stream) : NULL;
+    *out = status == WEIR_E_CAPTURE ? weir__cache_find(f, key_of(stream, 0)) : NULL;
+    if (*out && !atomic_load_explicit(&(*out)->capturing, memory_order_relaxed))
+        mark_capturing(*out);
     if (status == WEIR_OK) /* the query of an id would break the stream's capture */
         status = weir__caches_identify(f, stream, id);
     if (status != WEIR_OK)
@@ -886,11 +882,12 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
             out->cache_misses_empty += misses;
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->cache_idle += idle_in(c);
+        out->host_bytes += sizeof *c;
     }
     sum_counts(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + f->records.host_bytes;
+    out->host_bytes += f->records.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->cache_misses_capture = atomic_load_explicit(&f->captured_allocs, memory_order_acquire);
     out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +

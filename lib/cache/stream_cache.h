@@ -322,7 +322,6 @@ struct weir_caches {
     /* Freed slots and blocks without an event, which weir reuses only after a device wait. */
     struct weir_flushed stranded;
     size_t stranded_bytes;
-    size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
     /* The peaks of bytes in the engine's blocks, in the present period and the one before. */
@@ -353,17 +352,15 @@ WEIR_INLINE struct weir_cache *weir__cache_find(struct weir_caches *f, uint64_t 
     return c;
 }
 
-/* Returns the key of a stream's cache, or 0 for a default stream without an id. */
-static inline uint64_t key_of(weir_stream stream, uint64_t id) {
-    uint64_t handle = (uintptr_t)stream;
-
-    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle;
-    return id ? id | WEIR_CACHE_BY_ID : 0;
-}
-
 static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+/* Returns the key of a stream's cache, or 0 for a default stream without an id. */
+static inline uint64_t key_of(weir_stream stream, uint64_t id) {
+    if (!is_default(stream))
+        return (uintptr_t)stream;
+    return id ? id | WEIR_CACHE_BY_ID : 0;
 }
 
 /* Returns 1 if weir trusts the handle and need not query the stream's id, else 0. */
