@@ -135,6 +135,24 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
+/* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
+ * fails, sets *s to a new record of the live block, or to NULL if there is no host memory. */
+static weir_status end_block(struct weir_caches *f, struct weir_slab **s, int is_completed,
+                             weir_stream stream, struct weir_use_list *uses) {
+    size_t bytes = weir__slab_bytes(*s);
+    CUdeviceptr base = weir__records_end(&f->records, *s);
+    struct weir_freed freed = {.block = &base, .count = 1};
+    weir_status status = is_completed
+                             ? f->engine->ops->free_batch(f->engine, &freed, WEIR_ENGINE_OBSERVED)
+                             : f->engine->ops->free(f->engine, base, stream, uses);
+
+    if (status != WEIR_OK)
+        *s = weir__records_whole(&f->records, base, bytes);
+    else if (f->driver_orders)
+        subtract_freed(f, bytes);
+    return status;
+}
+
 /* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
@@ -144,22 +162,9 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
         return;
     pthread_mutex_unlock(&f->lock);
     for (struct weir_slab *s = blocks; s; s = next) {
-        size_t bytes = weir__slab_bytes(s);
-        CUdeviceptr base;
-        struct weir_freed freed = {.block = &base, .count = 1};
-        weir_status status;
-
         next = s->next;
-        base = weir__records_end(&f->records, s);
-        status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->free_batch(f->engine, &freed, id)
-                                            : f->engine->ops->free(f->engine, base, stream, NULL);
-        if (status == WEIR_OK) {
-            subtract_freed(f, bytes);
-            continue;
-        }
         /* If there is no host memory for a new record, the block leaks. */
-        s = weir__records_whole(&f->records, base, bytes);
-        if (s) {
+        if (end_block(f, &s, id == WEIR_ENGINE_OBSERVED, stream, NULL) != WEIR_OK && s) {
             s->next = refused;
             refused = s;
         }
@@ -487,26 +492,6 @@ static weir_status free_slot(struct weir_caches *f, const struct freeing *p, uin
     return status;
 }
 
-/* Frees a whole block to the engine.  If the engine fails, the block is live again, with `asked` bytes. */
-static weir_status free_whole(struct weir_caches *f, const struct freeing *p, uint64_t asked,
-                              struct weir_use_list *uses) {
-    size_t bytes = weir__slab_bytes(p->s);
-    CUdeviceptr base = weir__records_end(&f->records, p->s);
-    weir_status status = f->engine->ops->free(f->engine, base, p->stream, uses);
-    struct weir_slab *s;
-
-    if (status == WEIR_OK) {
-        if (f->driver_orders)
-            subtract_freed(f, bytes);
-        return WEIR_OK;
-    }
-    /* The free has failed, so the block needs a record again. */
-    s = weir__records_whole(&f->records, base, bytes);
-    if (s) /* unreached: no test makes another thread take the last record */
-        atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
-    return status;
-}
-
 /* Frees a block that no cache can keep. */
 static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
                                  struct weir_cache *counts, struct weir_use_list *uses,
@@ -533,7 +518,10 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
         weir__caches_strand(f, s, NULL);
         pthread_mutex_unlock(&f->lock);
     } else {
-        status = free_whole(f, p, asked, uses);
+        status = end_block(f, &s, 0, p->stream, uses);
+        /* unreached: no test makes another thread take the last record */
+        if (status != WEIR_OK && s)
+            atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     }
     if (status != WEIR_OK)
         return status;
