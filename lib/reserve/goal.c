@@ -304,7 +304,7 @@ static void refresh_target(struct weir_reserve *v) {
  * together would all read the same free memory, and most of them would fail.  After LONGEST_WAIT_NS, or without a lock,
  * the preallocation continues. */
 static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock *lock) {
-    uint64_t began = weir__clock_ns(), waited;
+    uint64_t began = weir__clock_ns();
     struct timespec pause = {0, 1000000};
     char name[WEIR_UUID_BYTES] = "";
     int got;
@@ -317,7 +317,6 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
         if (pause.tv_nsec < 16000000)
             pause.tv_nsec *= 2;
     }
-    waited = weir__clock_ns() - began;
     if (got < 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: no lock against other processes (%s): it goes on without",
@@ -325,7 +324,7 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
     if (got == 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
+    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
 }
 
 /* Asks other processes to release memory above their shares, and waits for it. */
