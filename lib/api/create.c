@@ -319,8 +319,8 @@ static weir_status create_parts(weir_allocator *a) {
     if (a->caches || a->harden)
         a->reserve.flush = weir__flush;
     a->reserve.flush_context = a;
-    a->reserve.goal.preallocation = (struct weir_preallocation){
-        .target = a->prealloc, .least = a->prealloc_min, .lock = WEIR_PROCESS_LOCK_NONE};
+    a->reserve.goal.prealloc_target = a->prealloc;
+    a->reserve.goal.prealloc_least = a->prealloc_min;
     at_create = a->prealloc > 0 && !a->preallocates_later;
     if (a->prealloc > 0 && !at_create)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);

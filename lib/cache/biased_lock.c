@@ -31,9 +31,8 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-enum {
-    LASTING = 2
-}; /* a bias that lasted this long (in units of clock_now()) makes patience small again */
+/* A bias that lasted this long, in units of clock_now(), makes patience small again. */
+enum { LASTING = 2 };
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
@@ -151,15 +150,13 @@ static uint32_t clock_now(void) {
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
-    for (unsigned spins = 0; spins < SPINS; spins++)
-        if (!atomic_load_explicit(inside, memory_order_acquire))
-            return 1;
-    for (unsigned yields = 0; yields < YIELDS; yields++) {
-        sched_yield();
-        if (!atomic_load_explicit(inside, memory_order_acquire))
-            return 1;
+    for (int tries = 0; atomic_load_explicit(inside, memory_order_acquire); tries++) {
+        if (tries == SPINS + YIELDS)
+            return 0;
+        if (tries >= SPINS)
+            sched_yield();
     }
-    return 0;
+    return 1;
 }
 
 /* Ends the bias to `owner` and waits for that thread.  Returns 1 on success, 0 if WEIR_BIAS_HASTY forbids the wait. */

@@ -135,6 +135,24 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
+/* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
+ * fails, sets *s to a new record of the live block, or to NULL if there is no host memory. */
+static weir_status end_block(struct weir_caches *f, struct weir_slab **s, int is_completed,
+                             weir_stream stream, struct weir_use_list *uses) {
+    size_t bytes = weir__slab_bytes(*s);
+    CUdeviceptr base = weir__records_end(&f->records, *s);
+    struct weir_freed freed = {.block = &base, .count = 1};
+    weir_status status = is_completed
+                             ? f->engine->ops->free_batch(f->engine, &freed, WEIR_ENGINE_OBSERVED)
+                             : f->engine->ops->free(f->engine, base, stream, uses);
+
+    if (status != WEIR_OK)
+        *s = weir__records_whole(&f->records, base, bytes);
+    else if (f->driver_orders)
+        subtract_freed(f, bytes);
+    return status;
+}
+
 /* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 struct weir_cache *c, weir_stream stream) {
@@ -145,22 +163,9 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
     atomic_fetch_add(&c->moving, 1);
     pthread_mutex_unlock(&f->lock);
     for (struct weir_slab *s = blocks; s; s = next) {
-        size_t bytes = weir__slab_bytes(s);
-        CUdeviceptr base;
-        struct weir_freed freed = {.block = &base, .count = 1};
-        weir_status status;
-
         next = s->next;
-        base = weir__records_end(&f->records, s);
-        status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->free_batch(f->engine, &freed, id)
-                                            : f->engine->ops->free(f->engine, base, stream, NULL);
-        if (status == WEIR_OK) {
-            subtract_freed(f, bytes);
-            continue;
-        }
         /* If there is no host memory for a new record, the block leaks. */
-        s = weir__records_whole(&f->records, base, bytes);
-        if (s) {
+        if (end_block(f, &s, id == WEIR_ENGINE_OBSERVED, stream, NULL) != WEIR_OK && s) {
             s->next = refused;
             refused = s;
         }
@@ -235,7 +240,6 @@ static int has_many_idle(struct weir_cache *c) {
     return c->had_many_idle;
 }
 
-/* Returns the number of slots for the next slab of a class. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -294,7 +298,6 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Allocates a whole block. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -417,6 +420,16 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 
 /* ---- frees without a cache ---- */
 
+/* One free of a block that has a record. */
+struct freeing {
+    struct weir_cache *c;  /* the cache of the stream, or NULL */
+    unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
+    struct weir_slab *s;
+    CUdeviceptr block;
+    weir_stream stream;
+    int wanted; /* result: 1 if the cache has deferred work, else 0 */
+};
+
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
     weir__sum_sub(&c->requested, (int64_t)requested);
     weir__sum_sub(&c->in_use, (int64_t)in_use);
@@ -462,20 +475,20 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
 }
 
 /* Makes weir return a freed slot to its slab after the last use, or after a device wait if `captured` is set. */
-static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
-                             weir_stream stream, struct weir_use_list *uses, int captured) {
+static weir_status free_slot(struct weir_caches *f, const struct freeing *p, uint32_t slot,
+                             struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
     weir_status status = WEIR_OK;
 
     if (!remote)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     *remote = (struct weir_remote_slots){.count = 1, .room = 1};
-    remote->remote[0] = (struct weir_remote_slot){s, slot};
+    remote->remote[0] = (struct weir_remote_slot){p->s, slot};
     pthread_mutex_lock(&f->lock);
     if (captured)
         weir__caches_strand(f, NULL, remote);
     else
-        status = weir__order_defer(&f->order, stream, uses, (uintptr_t)remote);
+        status = weir__order_defer(&f->order, p->stream, uses, (uintptr_t)remote);
     complete_some(f);
     pthread_mutex_unlock(&f->lock);
     if (status != WEIR_OK)
@@ -483,29 +496,11 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_
     return status;
 }
 
-/* Frees a whole block to the engine.  If the engine fails, the block is live again, with `asked` bytes. */
-static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
-                              weir_stream stream, struct weir_use_list *uses) {
-    size_t bytes = weir__slab_bytes(s);
-    CUdeviceptr base = weir__records_end(&f->records, s);
-    weir_status status = f->engine->ops->free(f->engine, base, stream, uses);
-
-    if (status == WEIR_OK) {
-        if (f->driver_orders)
-            subtract_freed(f, bytes);
-        return WEIR_OK;
-    }
-    /* The free has failed, so the block needs a record again. */
-    s = weir__records_whole(&f->records, base, bytes);
-    if (s) /* unreached: no test makes another thread take the last record */
-        atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
-    return status;
-}
-
 /* Frees a block that no cache can keep. */
-static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
-                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
-                                 struct weir_use_list *uses, int captured) {
+static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
+                                 struct weir_cache *counts, struct weir_use_list *uses,
+                                 int captured) {
+    struct weir_slab *s = p->s;
     size_t in_use = weir__slab_in_use(s);
     weir_status status = WEIR_OK;
     uint64_t asked;
@@ -513,12 +508,12 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
 
     if (uses && captured)
         return weir__without_driver(WEIR_E_CAPTURE);
-    asked = mark_freed(s, block);
+    asked = mark_freed(s, p->block);
     if (asked == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (s->slot_units) {
-        slot = weir__slab_slot(s, block);
-        status = free_slot(f, s, slot, stream, uses, captured);
+        slot = weir__slab_slot(s, p->block);
+        status = free_slot(f, p, slot, uses, captured);
         if (status != WEIR_OK)
             atomic_store_explicit(&s->slot[slot], (uint32_t)asked, memory_order_relaxed);
     } else if (captured && f->driver_orders) { /* the driver frees nothing on a captured stream */
@@ -527,12 +522,15 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
         weir__caches_strand(f, s, NULL);
         pthread_mutex_unlock(&f->lock);
     } else {
-        status = free_whole(f, s, asked, stream, uses);
+        status = end_block(f, &s, 0, p->stream, uses);
+        /* unreached: no test makes another thread take the last record */
+        if (status != WEIR_OK && s)
+            atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     }
     if (status != WEIR_OK)
         return status;
     if (count_uncached_free(f, counts, asked, in_use))
-        do_deferred_in_free(f, stream);
+        do_deferred_in_free(f, p->stream);
     if (captured)
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     return WEIR_OK;
@@ -559,14 +557,6 @@ enum {
     NO_BLOCK /* no live block starts at the address */
 };
 
-struct cached_free {
-    struct weir_cache *c;
-    unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
-    struct weir_slab *s;
-    CUdeviceptr block;
-    int wanted; /* result: 1 if the cache has deferred work, else 0 */
-};
-
 /* Makes the stream's next request maintain the cache. */
 static void defer_maintenance(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
@@ -575,28 +565,28 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If `stream` is now the handle of another
- * stream, weir reuses the blocks only after a device wait. */
-static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
-                                 struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
-    int due = weir__caches_give(f, blocks, freed_on, p->c, stream);
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If the handle now means another stream,
+ * weir reuses the blocks only after a device wait. */
+static void release_whole_blocks(struct weir_caches *f, const struct freeing *p,
+                                 struct weir_slab *blocks, uint64_t freed_on) {
+    int due = weir__caches_give(f, blocks, freed_on, p->c, p->stream);
     unsigned long long id = p->id;
 
     atomic_fetch_sub(&p->c->moving, 1);
     if (!due && !f->v->goal.has_threshold)
         return;
-    if (id == 0 && is_vouched_for(f, p->c, stream))
-        id = weir__device_capture(f->device, stream) == WEIR_OK ? freed_on : 0;
+    if (id == 0 && is_vouched_for(f, p->c, p->stream))
+        id = weir__device_capture(f->device, p->stream) == WEIR_OK ? freed_on : 0;
     else if (id == 0)
-        (void)query_id(f, stream, &id);
+        (void)query_id(f, p->stream, &id);
     if (id == freed_on)
-        weir__engine_maintain(f->engine, stream, freed_on);
+        weir__engine_maintain(f->engine, p->stream, freed_on);
     else
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
 /* Puts a live slot into the remote-free queue.  Returns FULL if the queue cannot accept the slot. */
-static int post_remote(const struct cached_free *p) {
+static int post_remote(const struct freeing *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
     uint64_t asked;
@@ -624,8 +614,7 @@ static int post_remote(const struct cached_free *p) {
 
 /* Puts a whole block into the inbox, a list of freed blocks.  If the list is full, moves all its blocks to *out.  If
  * the driver frees blocks in stream order, accepts a block only during a capture, when the driver frees none. */
-static int put_whole(const struct weir_caches *f, const struct cached_free *p,
-                     struct weir_slab **out) {
+static int put_whole(const struct weir_caches *f, const struct freeing *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
@@ -671,7 +660,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
 }
 
 /* Keeps a freed slot of another cache's slab, as a remote free. */
-static int put_remote(const struct cached_free *p) {
+static int put_remote(const struct freeing *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
     uint32_t slot = weir__slab_slot(p->s, p->block);
     uint64_t asked = weir__slab_asked(p->s, p->block);
@@ -689,7 +678,7 @@ static int put_remote(const struct cached_free *p) {
 }
 
 /* Puts a freed block into the cache.  Returns FULL if the cache does not accept it. */
-static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
+static int free_into_cache(struct weir_caches *f, struct freeing *p) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
     struct weir_slab *out = NULL;
@@ -717,66 +706,60 @@ static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_st
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     if (out)
-        release_whole_blocks(f, p, out, id, stream);
+        release_whole_blocks(f, p, out, id);
     return result;
 }
 
 /* Queries the stream's id, and frees a block into the stream's cache if possible. */
-static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
-                                                       CUdeviceptr block, weir_stream stream,
+static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct freeing *p,
                                                        struct weir_use_list *uses) {
-    struct cached_free p = {.s = s, .block = block};
     uint64_t id = 0;
-    weir_status status = weir__caches_query_stream(f, stream, &id, &p.c);
+    weir_status status = weir__caches_query_stream(f, p->stream, &id, &p->c);
     int captured = status == WEIR_E_CAPTURE, result = FULL;
 
     if (status != WEIR_OK && !captured)
         return status;
-    p.id = id;
-    if (p.c && !uses)
-        result = free_into_cache(f, &p, stream);
+    p->id = id;
+    if (p->c && !uses)
+        result = free_into_cache(f, p);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
-        return free_uncached(f, f->uncached, s, block, stream, uses, captured);
+        return free_uncached(f, p, f->uncached, uses, captured);
     if (captured)
-        defer_maintenance(p.c); /* no event can be recorded on a stream that is being captured */
+        defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
     else
-        weir__caches_do_deferred(f, p.c, stream, id);
+        weir__caches_do_deferred(f, p->c, p->stream, id);
     return WEIR_OK;
 }
 
 /* Frees a block into its stream's cache or into the remote-free queue. */
-static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
+static weir_status free_by_cache(struct weir_caches *f, struct freeing *p) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
 
     if (result == FULL)
-        result = free_into_cache(f, p, stream);
+        result = free_into_cache(f, p);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
-        return free_slow(f, p->s, p->block, stream, NULL);
+        return free_slow(f, p, NULL);
     if (p->wanted)
-        do_deferred_in_free(f, stream);
+        do_deferred_in_free(f, p->stream);
     return WEIR_OK;
 }
 
-static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
-                                  weir_stream stream) {
-    struct weir_slab *s = p->s;
+static weir_status free_by_driver(struct weir_caches *f, struct freeing *p) {
     weir_status status = WEIR_E_CAPTURE;
 
     if (p->c && atomic_load_explicit(&p->c->id, memory_order_relaxed) != 0)
-        status = free_uncached(f, p->c, s, p->block, stream, NULL, 0);
+        status = free_uncached(f, p, p->c, NULL, 0);
     if (status != WEIR_E_CAPTURE)
         return status;
     /* Searches the record again, since free_uncached() may have ended it and made a new one. */
-    s = weir__records_find(&f->records, p->block);
-    return s ? free_slow(f, s, p->block, stream, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
+    p->s = weir__records_find(&f->records, p->block);
+    return p->s ? free_slow(f, p, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
-
-/* ---- frees ---- */
 
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     struct weir_slab *s = weir__records_find(&f->records, block);
@@ -800,7 +783,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
 
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses) {
-    struct cached_free p = {.c = c, .s = s, .block = block};
+    struct freeing p = {.c = c, .s = s, .block = block, .stream = stream};
     int is_cached = s && weir__slab_bytes(s) > 0, lent = 0;
     int result_before = weir__driver_result;
     weir_status status;
@@ -815,9 +798,9 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
         status = WEIR_OK; /* a default stream, whose id request.c did not know */
     else if (f->driver_orders && s->slot_units == 0 && !uses)
-        status = free_by_driver(f, &p, stream);
+        status = free_by_driver(f, &p);
     else
-        status = p.c ? free_by_cache(f, &p, stream) : free_slow(f, s, block, stream, uses);
+        status = p.c ? free_by_cache(f, &p) : free_slow(f, &p, uses);
     if (status == WEIR_OK)
         weir__driver_result = result_before;
     else

@@ -130,8 +130,6 @@ static void detach_slabs(struct weir_cache *c) {
     }
 }
 
-/* ---- caps ---- */
-
 /* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
 static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
@@ -199,24 +197,14 @@ static void return_batch(void *caches, uintptr_t remotes) {
     }
 }
 
-static size_t remote_slots_bytes(const struct weir_remote_slots *remotes) {
-    size_t bytes = 0;
-
-    for (; remotes; remotes = remotes->more)
-        for (uint32_t i = 0; i < remotes->count; i++)
-            bytes += (size_t)remotes->remote[i].span->slot_units * WEIR_SLAB_UNIT;
-    return bytes;
-}
-
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes) {
-    atomic_fetch_add_explicit(&f->stranded_bytes, remote_slots_bytes(remotes), memory_order_relaxed);
     while (spans) {
         struct weir_slab *s = spans;
 
         spans = s->next;
         add_span(&f->stranded, s);
-        atomic_fetch_add_explicit(&f->stranded_bytes, weir__slab_bytes(s), memory_order_relaxed);
+        f->stranded_bytes += weir__slab_bytes(s);
     }
     while (remotes) {
         struct weir_remote_slots *piece = remotes;
@@ -224,22 +212,25 @@ void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
         remotes = piece->more;
         piece->more = f->stranded.remotes;
         f->stranded.remotes = piece;
+        for (uint32_t i = 0; i < piece->count; i++)
+            f->stranded_bytes += weir__slab_in_use(piece->remote[i].span);
     }
 }
 
 int weir__caches_complete_remotes(struct weir_caches *f) {
-    int settled;
+    int has_moved;
 
     pthread_mutex_lock(&f->lock);
-    settled = weir__order_complete(&f->order, SIZE_MAX);
+    has_moved = weir__order_complete(&f->order, SIZE_MAX);
     pthread_mutex_unlock(&f->lock);
-    return settled;
+    return has_moved;
 }
 
-/* ---- flushing one cache ---- */
+/* ---- flushes ---- */
 
 /* Flushes idle memory from the cache to the engine.  The caller holds f->lock, which makes OOM recovery in another
- * thread wait for the flush.  Only if the driver orders reuse, weir releases f->lock during the flush; c->moving is then above 0. */
+ * thread wait for the flush.  If the driver orders reuse, weir releases f->lock during the flush, and raises c->moving,
+ * for which OOM recovery waits. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -320,8 +311,6 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     c->early_calls = 0;
 }
 
-/* ---- flushing all caches ---- */
-
 /* Returns the id under which weir frees memory to the engine after a device wait: the id of the only stream, or
  * OBSERVED, which makes the memory free for all streams. */
 static uint64_t flushed_id(const struct weir_caches *f) {
@@ -348,7 +337,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     int moving = 0;
 
     f->stranded = (struct weir_flushed){0};
-    atomic_store_explicit(&f->stranded_bytes, 0, memory_order_relaxed);
+    f->stranded_bytes = 0;
     for (struct weir_cache *c = first; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
@@ -410,10 +399,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
 /* Returns 1 if the cache's handle was reused and too much memory waits for the device, else 0. */
 static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
-    return c->missed_end &&
-           atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
-                   atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
-               STRANDED_MOST;
+    size_t quarantined = atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed);
+
+    return c->missed_end && f->stranded_bytes + quarantined > STRANDED_MOST;
 }
 
 /* Makes a cache outside the hash table.  Returns NULL if there is no host memory.  The caller holds f->lock. */
@@ -425,16 +413,7 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     memset(c, 0, sizeof *c);
     c->next = f->caches;
     f->caches = c;
-    f->host_bytes += sizeof *c;
     return c;
-}
-
-static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
-    _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, c->key);
-
-    while (*at != c)
-        at = &(*at)->after;
-    atomic_store_explicit(at, c->after, memory_order_release);
 }
 
 /* Returns a number that changes with each call on the cache's stream.  The caller holds f->lock. */
@@ -449,6 +428,7 @@ static uint64_t calls_of(struct weir_cache *c) {
  * hash table.  Returns NULL if no cache is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
+    _Atomic(struct weir_cache *) *at;
     uint64_t calls;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
@@ -460,7 +440,10 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
         c->last_calls = calls;
     }
     if (silent) {
-        remove_cache(f, silent);
+        at = weir__cache_bucket(f, silent->key);
+        while (*at != silent)
+            at = &(*at)->after;
+        atomic_store_explicit(at, silent->after, memory_order_release);
         retire_cache(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
     }
     return silent;
@@ -528,18 +511,13 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Records that a created stream is being captured.  Returns the stream's cache, or NULL if there is none. */
-static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
-    int taken;
+/* Records that the cache's stream is being captured. */
+static void mark_capturing(struct weir_cache *c) {
+    int taken = weir__bias_take(&c->lock);
 
-    if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
-        taken = weir__bias_take(&c->lock);
-        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
-        weir__cache_update_ready(c);
-        weir__bias_give(&c->lock, taken);
-    }
-    return c;
+    atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+    weir__cache_update_ready(c);
+    weir__bias_give(&c->lock, taken);
 }
 
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
@@ -547,7 +525,9 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
     weir_status status = weir__device_capture(f->device, stream);
     struct weir_cache *c;
 
-    *out = status == WEIR_E_CAPTURE ? mark_capturing(f, stream) : NULL;
+    *out = status == WEIR_E_CAPTURE ? weir__cache_find(f, key_of(stream, 0)) : NULL;
+    if (*out && !atomic_load_explicit(&(*out)->capturing, memory_order_relaxed))
+        mark_capturing(*out);
     if (status == WEIR_OK) /* the query of an id would break the stream's capture */
         status = weir__caches_identify(f, stream, id);
     if (status != WEIR_OK)
@@ -894,11 +874,12 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
             out->cache_misses_empty += misses;
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->cache_idle += idle_in(c);
+        out->host_bytes += sizeof *c;
     }
     sum_counts(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + f->records.host_bytes;
+    out->host_bytes += f->records.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->cache_misses_capture = atomic_load_explicit(&f->captured_allocs, memory_order_acquire);
     out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +

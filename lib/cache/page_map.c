@@ -20,18 +20,6 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Allocates a leaf of the page map, without writing zeros.  The kernel maps leaf->large now, to save page faults. */
-static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
-    struct weir__pagemap_leaf *leaf =
-        mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (leaf == MAP_FAILED)
-        return NULL;
-    weir__hostmem_populate(leaf->large, sizeof leaf->large);
-    r->host_bytes += sizeof *leaf - sizeof leaf->value;
-    return leaf;
-}
-
 /* Returns the leaf of a page, which it makes if necessary, or NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
@@ -44,8 +32,6 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
         node = calloc(1, sizeof *node);
         if (!node)
             return NULL;
-        node->next = r->nodes;
-        r->nodes = node;
         r->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
@@ -53,7 +39,12 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    leaf = make_leaf(r);
+    /* The kernel zeroes the leaf.  It maps leaf->large now, to save page faults. */
+    leaf = mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (leaf == MAP_FAILED)
+        return NULL;
+    weir__hostmem_populate(leaf->large, sizeof leaf->large);
+    r->host_bytes += sizeof *leaf - sizeof leaf->value;
     atomic_store_explicit(place, leaf, memory_order_release);
     return leaf;
 }
@@ -120,9 +111,9 @@ static size_t bytes_of(unsigned order) {
 }
 
 /* Adds a chunk of host memory.  Returns 1 on success, 0 if there is no host memory. */
-static int add_chunk(struct weir_records *r, size_t size) {
-    struct weir_records_chunk *chunk =
-        aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
+static int add_chunk(struct weir_records *r) {
+    size_t size = r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE;
+    struct weir_records_chunk *chunk = aligned_alloc(size, size);
 
     if (!chunk)
         return 0;
@@ -148,8 +139,7 @@ static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
         r->spare[order] = s->next;
         return s;
     }
-    if ((size_t)(r->chunk_end - r->chunk_at) < bytes &&
-        !add_chunk(r, r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE))
+    if ((size_t)(r->chunk_end - r->chunk_at) < bytes && !add_chunk(r))
         return NULL;
     s = (struct weir_slab *)(void *)r->chunk_at;
     r->chunk_at += bytes;
@@ -289,6 +279,7 @@ int weir__records_open(struct weir_records *r) {
 }
 
 void weir__records_close(struct weir_records *r) {
+    struct weir__pagemap_node *node;
     struct weir__pagemap_leaf *leaf;
 
     while (r->chunks) {
@@ -297,15 +288,13 @@ void weir__records_close(struct weir_records *r) {
         r->chunks = chunk->next;
         free(chunk);
     }
-    while (r->nodes) {
-        struct weir__pagemap_node *node = r->nodes;
-
-        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
+    for (size_t i = 0; r->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
+        node = atomic_load_explicit(&r->top[i], memory_order_relaxed);
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
             leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
             if (leaf)
                 (void)munmap(leaf, sizeof *leaf);
         }
-        r->nodes = node->next;
         free(node);
     }
     free(r->top);

@@ -158,15 +158,6 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number modulo 2^64.  Each step doubles the number of correct bits, 3 at first. */
-static inline uint64_t weir__slab_inverse(uint64_t odd) {
-    uint64_t inverse = odd;
-
-    for (int bits = 3; bits < 64; bits *= 2)
-        inverse *= 2 - odd * inverse;
-    return inverse;
-}
-
 /* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot in the queue, else 0. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
@@ -192,12 +183,16 @@ static inline void weir__slab_collect(struct weir_slab *s) {
 
 /* Cuts the span into slots of a class, and puts all slots into the free list in order. */
 static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint32_t slots) {
-    uint32_t slot_bytes = weir__slab_units(size_class) * WEIR_SLAB_UNIT;
+    uint32_t slot_bytes = weir__slab_units(size_class) * WEIR_SLAB_UNIT, odd;
 
     s->slot_units = weir__slab_units(size_class);
     s->slots = slots;
     s->shift = (uint8_t)__builtin_ctz(slot_bytes);
-    s->inverse = weir__slab_inverse(slot_bytes >> s->shift);
+    odd = slot_bytes >> s->shift;
+    /* Computes the inverse modulo 2^64.  Each step doubles the number of correct bits, 3 at first. */
+    s->inverse = odd;
+    for (int bits = 3; bits < 64; bits *= 2)
+        s->inverse *= 2 - odd * s->inverse;
     s->size_class = (uint8_t)size_class;
     s->posted = 0;
     s->idle = 0;
@@ -240,7 +235,6 @@ struct weir__pagemap_leaf {
 
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
-    struct weir__pagemap_node *next; /* links all nodes */
 };
 
 struct weir_records_chunk;
@@ -251,7 +245,6 @@ struct weir_records {
     _Atomic(struct weir__pagemap_node *) *top;
     /* The innermost lock.  It guards writes to the map, and the fields below. */
     _Alignas(128) struct weir_lock lock;
-    struct weir__pagemap_node *nodes;
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
     char *chunk_at, *chunk_end;

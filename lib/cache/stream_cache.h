@@ -31,13 +31,15 @@
 #include "cache/page_map.h"
 #include "engine/stream_order.h"
 
+/* For functions of the fast path, which compilers would else not inline everywhere. */
+#define WEIR_INLINE static inline __attribute__((always_inline))
+
 /* A sum of bytes and its peak.  One thread at a time changes them; any thread reads them without a lock. */
 struct weir_peak_sum {
     _Atomic int64_t now, peak;
 };
 
-static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak_sum *sum,
-                                                                int64_t bytes) {
+WEIR_INLINE void weir__sum_add(struct weir_peak_sum *sum, int64_t bytes) {
     int64_t now = atomic_load_explicit(&sum->now, memory_order_relaxed) + bytes;
 
     if (__builtin_expect(now > atomic_load_explicit(&sum->peak, memory_order_relaxed), 0))
@@ -45,8 +47,7 @@ static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak
     atomic_store_explicit(&sum->now, now, memory_order_release);
 }
 
-static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak_sum *sum,
-                                                                int64_t bytes) {
+WEIR_INLINE void weir__sum_sub(struct weir_peak_sum *sum, int64_t bytes) {
     atomic_store_explicit(&sum->now, atomic_load_explicit(&sum->now, memory_order_relaxed) - bytes,
                           memory_order_release);
 }
@@ -57,11 +58,10 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,    /* the maximum number of whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64,  /* maintenance flushes a class with this many remote frees */
-    WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
-    WEIR_CACHE_SEARCH_HITS =
-        4096 /* the hits between two searches for unused memory: a power of two */
+    WEIR_CACHE_INBOX = 64,        /* the maximum number of whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,      /* maintenance flushes a class with this many remote frees */
+    WEIR_CACHE_QUEUEFUL = 16,     /* a request collects the queue if it has this many slots */
+    WEIR_CACHE_SEARCH_HITS = 4096 /* a power of two: hits between two searches for unused memory */
 };
 
 /* The maximum number of bytes in a remote-free queue. */
@@ -101,10 +101,10 @@ struct weir_cache {
     uint64_t idle_search_ticks;      /* the time of the last search for unused memory */
 
     /* These fields change seldom.  Each request and each free on the stream reads them. */
-    _Atomic int capturing;    /* set if the stream was being captured at its last call */
-    _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
-    _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
-    _Atomic size_t most;      /* the cap of idle memory */
+    _Atomic int capturing; /* set if the stream was being captured at its last call */
+    _Atomic uint64_t key;  /* the key by which the cache is found, or 0 */
+    _Atomic uint64_t id;   /* the stream's id, or 0 before the cache has served a stream */
+    _Atomic size_t most;   /* the cap of idle memory */
     /* The number of bindings (weir_bind) plus WEIR_CACHE_WATCHED.  If it is not 0, weir does not query the stream. */
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
@@ -135,11 +135,11 @@ struct weir_cache {
     _Atomic uint32_t moving;
 
     /* Fields that seldom change, under the lock. */
-    int serves;             /* set if the cache serves the stream `id` */
-    int due;                /* set if the stream's next request shall maintain the cache */
-    uint32_t epoch;         /* the number of searches for unused memory so far */
-    int had_many_idle;      /* the last result of has_many_idle() */
-    unsigned results_to_reuse;         /* new slabs for which has_many_idle() repeats its result */
+    int serves;                /* set if the cache serves the stream `id` */
+    int due;                   /* set if the stream's next request shall maintain the cache */
+    uint32_t epoch;            /* the number of searches for unused memory so far */
+    int had_many_idle;         /* the last result of has_many_idle() */
+    unsigned results_to_reuse; /* new slabs for which has_many_idle() repeats its result */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
     /* For each class, a list of freed slots of other streams' slabs, or NULL before the list is needed. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
@@ -153,17 +153,15 @@ struct weir_flushed {
 };
 
 /* Adds to a sum, which one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
-static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
-                                                                    uint64_t more) {
+WEIR_INLINE void weir__cache_raise(_Atomic uint64_t *sum, uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
                           memory_order_release);
 }
 
 /* Computes `is_ready` again, after a change of a field that it depends on. */
 static inline void weir__cache_update_ready(struct weir_cache *c) {
-    int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
-
-    c->is_ready = c->serves && !captured && !c->due;
+    c->is_ready =
+        c->serves && !c->due && !atomic_load_explicit(&c->capturing, memory_order_relaxed);
 }
 
 static inline void weir__cache_set_due(struct weir_cache *c) {
@@ -171,8 +169,7 @@ static inline void weir__cache_set_due(struct weir_cache *c) {
     c->is_ready = 0;
 }
 
-static inline __attribute__((always_inline)) void weir__cache_more_idle(struct weir_cache *c,
-                                                                        size_t bytes) {
+WEIR_INLINE void weir__cache_more_idle(struct weir_cache *c, size_t bytes) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
@@ -180,8 +177,7 @@ static inline __attribute__((always_inline)) void weir__cache_more_idle(struct w
         weir__cache_set_due(c);
 }
 
-static inline __attribute__((always_inline)) void weir__cache_less_idle(struct weir_cache *c,
-                                                                        size_t bytes) {
+WEIR_INLINE void weir__cache_less_idle(struct weir_cache *c, size_t bytes) {
     atomic_store_explicit(&c->idle, atomic_load_explicit(&c->idle, memory_order_relaxed) - bytes,
                           memory_order_relaxed);
 }
@@ -239,8 +235,8 @@ uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 /* Callers of the following functions hold the cache's lock. */
 
 /* Allocates a slot for `bytes` from a slab with free slots. */
-static inline __attribute__((always_inline)) uint64_t
-weir__cache_alloc_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
+WEIR_INLINE uint64_t weir__cache_alloc_slot(struct weir_cache *c, struct weir_slab *s,
+                                            size_t bytes) {
     uint64_t slot_bytes, slot;
 
     if (s->idle == s->slots)
@@ -253,8 +249,7 @@ weir__cache_alloc_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) 
 }
 
 /* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
-static inline __attribute__((always_inline)) uint64_t weir__cache_alloc_first(struct weir_cache *c,
-                                                                              size_t bytes) {
+WEIR_INLINE uint64_t weir__cache_alloc_first(struct weir_cache *c, size_t bytes) {
     struct weir_slab *s = c->open[weir__slab_class(bytes)];
 
     if (__builtin_expect(!s || s->idle == 0, 0))
@@ -263,8 +258,8 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_alloc_first(st
 }
 
 /* Updates the cache after slots returned to one of its slabs, which had `before` free slots. */
-static inline __attribute__((always_inline)) void
-weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
+WEIR_INLINE void weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab,
+                                         uint32_t before) {
     if (before == 0 && c->open[slab->size_class] != slab)
         weir__cache_link(c, slab);
     if (slab->idle == slab->slots) {
@@ -274,8 +269,7 @@ weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab, uint32_t b
 }
 
 /* Frees a live slot of one of this cache's slabs.  Returns 1 on success.  Returns 0 for any other address. */
-static inline __attribute__((always_inline)) int
-weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
+WEIR_INLINE int weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint32_t slot, asked, before;
 
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) != c)
@@ -320,17 +314,16 @@ struct weir_caches {
     /* The numbers of requests and of frees on captured streams. */
     _Atomic uint64_t captured_allocs, captured_frees;
 
-    pthread_mutex_t flushing;  /* held during a flush of all caches */
-    pthread_mutex_t lock;      /* guards the fields below */
+    pthread_mutex_t flushing; /* held during a flush of all caches */
+    pthread_mutex_t lock;     /* guards the fields below */
     struct weir_cache *caches;
     struct weir_cache *uncached; /* has the counts of blocks that no stream's cache counts */
-    size_t default_streams;    /* the number of caches of default streams that are not bound */
-    size_t cached;             /* the number of caches that have served a stream */
-    struct weir_order order;   /* defers the return of batches of remote frees */
+    size_t default_streams;      /* the number of caches of default streams that are not bound */
+    size_t cached;               /* the number of caches that have served a stream */
+    struct weir_order order;     /* defers the return of batches of remote frees */
     /* Freed slots and blocks without an event, which weir reuses only after a device wait. */
     struct weir_flushed stranded;
-    _Atomic size_t stranded_bytes;
-    size_t host_bytes;
+    size_t stranded_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
     /* The peaks of bytes in the engine's blocks, in the present period and the one before. */
@@ -339,8 +332,6 @@ struct weir_caches {
     /* If the bytes in use exceed this number, the next cache miss updates the statistics' peaks. */
     _Atomic uint64_t add_up_above;
 };
-
-/* ---- the caches of streams ---- */
 
 /* Set in keys that are made from the id of a default stream.  No handle of a stream has this bit. */
 #define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
@@ -353,8 +344,7 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
 }
 
 /* Returns the cache with this key, or NULL.  Callers also check is_its(), since the key may change meanwhile. */
-static inline __attribute__((always_inline)) struct weir_cache *
-weir__cache_find(struct weir_caches *f, uint64_t key) {
+WEIR_INLINE struct weir_cache *weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
 
     if (__builtin_expect(key != 0, 1))
@@ -364,19 +354,15 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
     return c;
 }
 
-/* ---- one stream's cache --------------------------------------------------------------------------- */
+static inline int is_default(weir_stream stream) {
+    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
+}
 
 /* Returns the key of a stream's cache, or 0 for a default stream without an id. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
-    uint64_t handle = (uintptr_t)stream;
-
-    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle;
+    if (!is_default(stream))
+        return (uintptr_t)stream;
     return id ? id | WEIR_CACHE_BY_ID : 0;
-}
-
-static inline int is_default(weir_stream stream) {
-    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
 /* Returns 1 if weir trusts the handle and need not query the stream's id, else 0. */
@@ -398,8 +384,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
 
 /* Returns the cache of a stream, or NULL.  Writes a default stream's id to *id.  The caller must pass *lent to
  * weir__device_restore_context(). */
-static inline __attribute__((always_inline)) struct weir_cache *
-find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
+WEIR_INLINE struct weir_cache *find_cache(struct weir_caches *f, weir_stream stream,
+                                          unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
 
     if (handle > WEIR_STREAM_PER_THREAD_VALUE)
@@ -429,8 +415,7 @@ static inline void count_hit(struct weir_cache *c) {
 }
 
 /* Allocates a block from the cache, or returns 0.  The caller holds the cache's lock. */
-static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
-                                                                     uint64_t id, size_t bytes) {
+WEIR_INLINE CUdeviceptr take_cached(struct weir_cache *c, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
 
     if (bytes > WEIR_SLAB_SMALL) {
@@ -458,8 +443,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
 
 /* Frees a slot into the cache of the stream `id`, by the fast path only.  Returns 1 on success, 0 if the slow path must
  * free the slot. */
-static inline __attribute__((always_inline)) int
-free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
+WEIR_INLINE int free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s,
+                            CUdeviceptr block) {
     int done;
 
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))

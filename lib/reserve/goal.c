@@ -12,8 +12,6 @@
  * the thread's steps there, in no virtual time.
  *
  * Locks, outermost first: `step_lock', `process_step_lock', the locks of a growth, `lock'.
- *
- * This file must not depend on a particular engine, on names of settings or on the public API.
  */
 #include "reserve/goal.h"
 
@@ -33,6 +31,7 @@
 #include "base/thread.h"
 #include "config/amount.h"
 #include "ipc/group_process.h"
+#include "ipc/process_lock.h"
 #include "reserve/reserve.h"
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
@@ -276,9 +275,9 @@ static uint64_t share_margin_of(const struct weir_reserve *v) {
 }
 
 /* Computes the target of the preallocation again, with this allocator's reserved memory counted as free.  If the target
- * is a share of the device, lowers the target to the free memory, but not below `least'. */
+ * is a share of the device, lowers the target to the free memory, but not below `prealloc_least'. */
 static void refresh_target(struct weir_reserve *v) {
-    struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_goal *g = &v->goal;
     const weir_amount *amount = &v->options->prealloc;
     struct weir_device_memory memory = {.total = v->device->total};
     int is_share = amount->kind == WEIR_AMOUNT_SHARE;
@@ -293,33 +292,31 @@ static void refresh_target(struct weir_reserve *v) {
     memory.free =
         weir__size_subtract(memory.free, share_margin_of(v)) + weir__engine_reserve(v->engine);
     if (is_share) {
-        p->target = weir__size_smaller(p->target, weir__size_larger(memory.free, p->least));
+        g->prealloc_target = weir__size_smaller(g->prealloc_target,
+                                                weir__size_larger(memory.free, g->prealloc_least));
         return;
     }
     target = weir__size_smaller(weir__budget_bytes(amount, &memory, 0), memory.free);
-    p->target = weir__size_smaller(target, v->limit.bytes);
+    g->prealloc_target = weir__size_smaller(target, v->limit.bytes);
 }
 
 /* Takes a lock, so that only one process of a user preallocates on a device.  Without the lock, processes that start
  * together would all read the same free memory, and most of them would fail.  After LONGEST_WAIT_NS, or without a lock,
  * the preallocation continues. */
-static void lock_preallocation(struct weir_reserve *v) {
-    struct weir_process_lock *lock = &v->goal.preallocation.lock;
-    uint64_t began = weir__clock_ns(), waited;
+static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock *lock) {
+    uint64_t began = weir__clock_ns();
     struct timespec pause = {0, 1000000};
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
     /* The lock is a file with the device's UUID in its name, since a device's number differs between processes. */
-    if (!weir__kept_is(&lock->file))
-        (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
+    (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
            weir__clock_ns() - began < LONGEST_WAIT_NS) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 16000000)
             pause.tv_nsec *= 2;
     }
-    waited = weir__clock_ns() - began;
     if (got < 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: no lock against other processes (%s): it goes on without",
@@ -327,12 +324,12 @@ static void lock_preallocation(struct weir_reserve *v) {
     if (got == 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
+    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
 }
 
 /* Asks other processes to release memory above their shares, and waits for it. */
 static void wait_for_other_shares(struct weir_reserve *v) {
-    uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
+    uint64_t target = v->goal.prealloc_target, device_free, most_free = 0;
     uint64_t lacks =
         weir__size_subtract(target, weir__engine_reserve(v->engine)) + v->limit.share_margin;
     uint64_t began = weir__clock_ns(), now = began, moved = began;
@@ -396,7 +393,6 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
 /* Handles a preallocation of fewer than prealloc_min bytes: releases the memory and writes the reason to `text'. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
-    struct weir_preallocation *p = &v->goal.preallocation;
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -406,7 +402,8 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
         snprintf(text, text_bytes,
                  "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
                  "that or less",
-                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserved), cause);
+                 WEIR_SHOWN(v->goal.prealloc_target), WEIR_SHOWN(v->goal.prealloc_least),
+                 WEIR_SHOWN(figures->reserved), cause);
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     (void)weir__engine_trim(v->engine, (size_t)keep, WEIR_EVENT_TRIM, &released);
@@ -417,34 +414,35 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
     struct weir_counters *counters = v->events.counters;
-    struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_goal *g = &v->goal;
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     struct weir_engine *e = v->engine;
     uint64_t started;
     weir_status status;
     int lacks;
 
     text[0] = '\0';
-    lock_preallocation(v);
+    lock_preallocation(v, &lock);
     wait_for_other_shares(v);
     refresh_target(v);
     started = v->device->driver->ticks();
     weir__counters_read(counters, &before);
     e->ops->figures(e, &before);
-    status = e->ops->grow(e, p->target, p->target, WEIR_EVENT_PREALLOC);
+    status = e->ops->grow(e, g->prealloc_target, g->prealloc_target, WEIR_EVENT_PREALLOC);
     weir__counters_read(counters, &after);
     e->ops->figures(e, &after);
     atomic_fetch_add(&counters->prealloc.got, after.growth_bytes - before.growth_bytes);
-    lacks = after.reserved < p->least;
+    lacks = after.reserved < g->prealloc_least;
     if (lacks)
         status = fail_below_least(v, status, before.reserved, &after, text, text_bytes);
     atomic_fetch_add(&counters->prealloc.ns, weir__device_elapsed_ns(v->device, started));
-    atomic_store(&counters->prealloc.asked, p->target);
+    atomic_store(&counters->prealloc.asked, g->prealloc_target);
     atomic_store(&counters->prealloc.kept, after.reserved);
-    weir__raise_to(&v->goal.floor, weir__size_smaller(after.reserved, p->target));
-    weir__process_lock_release(&p->lock);
+    weir__raise_to(&g->floor, weir__size_smaller(after.reserved, g->prealloc_target));
+    weir__process_lock_release(&lock);
     if (lacks || !weir__is_failure(status))
         return status;
-    weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
+    weir__goal_log_preallocation(v, g->prealloc_target, after.reserved, share_margin_of(v));
     /* Fewer bytes than the target are a success, if they are at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
@@ -468,11 +466,10 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* A pause without an end, in which the thread that grows memory in the background sleeps until a request wakes it. */
 #define UNTIL_WOKEN UINT64_C(0)
-enum {
-    LOW_PAUSE_PART =
-        4,         /* pauses are this many times shorter while fewer than `low' bytes are idle */
-    FREE_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
-};
+/* Pauses are this many times shorter while fewer than `low' bytes are idle. */
+enum { LOW_PAUSE_PART = 4 };
+/* Grow-ahead leaves a 64th of the device free for requests. */
+enum { FREE_PART = 64 };
 
 /* Stops grow-ahead for good, since no later step can succeed. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
@@ -599,28 +596,17 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-static void wake_thread(struct weir_ahead *a) {
-    if (atomic_exchange(&a->mark, 0) == 0)
-        return;
-    pthread_mutex_lock(&a->lock);
-    a->wake_requested = 1;
-    pthread_cond_signal(&a->woken);
-    pthread_mutex_unlock(&a->lock);
-}
-
-/* ---- grow-ahead: device model ------------------------------------------------------------------ */
-
 /* On the device model, the virtual time from the request that starts background growth to the first step of growth. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all steps of grow-ahead that are due on the device model. */
-static void run_model_steps(struct weir_reserve *v, int begins) {
+void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
-    uint64_t now = driver->ticks(), pause;
+    uint64_t now, pause;
 
-    if (pthread_mutex_trylock(&a->step_lock) != 0)
+    if (!is_device_model(v) || pthread_mutex_trylock(&a->step_lock) != 0)
         return;
+    now = driver->ticks();
     if (a->due_ticks == 0 && begins)
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
@@ -633,25 +619,23 @@ static void run_model_steps(struct weir_reserve *v, int begins) {
     pthread_mutex_unlock(&a->step_lock);
 }
 
-void weir__goal_run_due_steps(struct weir_reserve *v) {
-    if (is_device_model(v))
-        run_model_steps(v, 0);
-}
-
-/* ---- grow-ahead: other callers ----------------------------------------------------------------- */
-
 /* Takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
-    uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
     if (weir__size_subtract(reserved, in_use) >= mark)
         return;
-    if (is_device_model(v))
-        run_model_steps(v, 1);
-    else
-        wake_thread(&v->goal.ahead);
+    if (is_device_model(v)) {
+        weir__goal_run_due_steps(v, 1);
+    } else if (atomic_exchange(&a->mark, 0) != 0) {
+        pthread_mutex_lock(&a->lock);
+        a->wake_requested = 1;
+        pthread_cond_signal(&a->woken);
+        pthread_mutex_unlock(&a->lock);
+    }
 }
 
 void weir__goal_pause_ahead(struct weir_reserve *v) {
@@ -706,7 +690,6 @@ weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low) {
 void weir__goal_close(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
 
-    weir__process_lock_release(&v->goal.preallocation.lock);
     if (!a->is_on)
         return;
     if (!is_device_model(v)) {

@@ -22,7 +22,6 @@
 #include <weir/allocator.h>
 
 #include "base/lock.h"
-#include "ipc/process_lock.h"
 
 struct weir_request;
 struct weir_reserve;
@@ -49,13 +48,6 @@ struct weir_pressure {
     /* Set while a request checks whether to release memory, so that no other request does.  Guards `pause'. */
     atomic_int is_release_running;
     uint64_t pause; /* the time between two checks, which doubles */
-};
-
-/* The preallocation, made when the allocator is created.  Only one thread at a time uses this struct. */
-struct weir_preallocation {
-    /* weir tries to reserve `target' bytes.  The preallocation fails if fewer than `least' bytes can be reserved. */
-    uint64_t target, least;
-    struct weir_process_lock lock;
 };
 
 struct weir_ahead {
@@ -91,7 +83,9 @@ struct weir_goal {
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
-    struct weir_preallocation preallocation;
+    /* The preallocation tries to reserve `prealloc_target' bytes.  It fails if fewer than `prealloc_least' bytes can be
+     * reserved.  Only one thread at a time uses these fields. */
+    uint64_t prealloc_target, prealloc_least;
     struct weir_ahead ahead;
 };
 
@@ -138,14 +132,15 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
 /* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open and have a step size.
  * Returns OK, or E_HOST_MEMORY if no thread can start; grow-ahead is then off. */
 weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
-/* Ends the thread of grow-ahead after its current step, and closes the lock of the preallocation. */
+/* Ends the thread of grow-ahead after its current step. */
 void weir__goal_close(struct weir_reserve *v);
 /* Waits for the current step of grow-ahead.  No other step begins before weir__goal_resume_ahead. */
 void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* On the device model, makes the steps of growth that the background thread would have made by now. */
-void weir__goal_run_due_steps(struct weir_reserve *v);
+/* On the device model, makes the steps of growth that the background thread would have made by now.  If `begins' is
+ * set, growth begins unless it has begun already. */
+void weir__goal_run_due_steps(struct weir_reserve *v, int begins);
 
 #endif

@@ -26,7 +26,9 @@
  * trim. */
 #define ASKED_PART 64
 
-static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
+/* Returns the figures of a failed request.  If `only_live` is set, counts only live blocks as memory in use.  The
+ * engine's figure may also contain internal blocks, and memory that another thread is releasing. */
+static weir_failure read_failure(struct weir_reserve *v, size_t bytes, int only_live) {
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
@@ -34,7 +36,8 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
         .size = sizeof(weir_failure),
         .asked = bytes,
         .reserved = figures.reserved,
-        .in_use = figures.in_use,
+        .in_use =
+            only_live ? weir__size_smaller(figures.in_use, figures.requested) : figures.in_use,
         .limit = v->limit.bytes,
         .device_free = weir__device_free(v->device),
         .device_total = v->device->total,
@@ -46,6 +49,12 @@ static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) 
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
+/* Returns the bytes that the request needs beyond idle memory and the device's free memory. */
+static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
+    return weir__size_subtract(bytes,
+                               now->reserved - now->in_use + usable_free(v, now->device_free));
+}
+
 /* Returns 1 if memory of other processes can help a failed request, else 0.  With --keep-free, the memory can help even
  * after E_LIMIT, since the limit then depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
@@ -54,13 +63,11 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 
 /* ---- steps inside the allocator ---------------------------------------------------------------- */
 
-/* The state of one request in OOM recovery. */
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    struct weir_group
-        *group; /* the processes with a common limit to which this process belongs, or NULL */
-    uint64_t deadline_ns; /* the maximum time to wait for pending frees, or 0 for no wait */
+    struct weir_group *group; /* this process's group, which has a common limit; or NULL */
+    uint64_t deadline_ns;     /* the maximum time to wait for pending frees, or 0 for no wait */
     uint64_t above; /* the bytes of pending frees in the layer above, such as a framework's pool */
     int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
@@ -74,7 +81,7 @@ static void retry_request(struct recovery *c) {
 
 /* Returns 1 if idle memory, pending frees and growth together have enough bytes for the request, else 0. */
 static int could_fit(const struct recovery *c) {
-    weir_failure now = read_failure(c->v, c->r->bytes);
+    weir_failure now = read_failure(c->v, c->r->bytes, 0);
     uint64_t idle = now.reserved - now.in_use + c->above;
     uint64_t device = now.device_free == UINT64_MAX ? now.device_total : now.device_free;
 
@@ -166,7 +173,7 @@ static void ask_allocators(struct recovery *c) {
     uint64_t idle, least, most = weir__size_larger(bytes, UNIT);
 
     for (int i = 0; i < 2 && v->lend_device && is_short(v, c->status); i++, most = UINT64_MAX) {
-        now = read_failure(v, bytes);
+        now = read_failure(v, bytes, 0);
         idle = now.reserved - now.in_use;
         least = weir__size_subtract(
             bytes, idle + weir__size_subtract(now.device_free, v->limit.keep_free));
@@ -180,23 +187,6 @@ static void ask_allocators(struct recovery *c) {
 
 static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
-}
-
-/* Returns the bytes that the request needs beyond idle memory and the device's free memory. */
-static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
-    return weir__size_subtract(bytes,
-                               now->reserved - now->in_use + usable_free(v, now->device_free));
-}
-
-/* Returns the figures of a failed request, with only live blocks as memory in use.  The engine's figure may also
- * contain internal blocks, and memory that another thread is releasing. */
-static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
-    weir_failure now = read_failure(v, bytes);
-    weir_statistics figures = {.size = sizeof figures};
-
-    v->engine->ops->figures(v->engine, &figures);
-    now.in_use = weir__size_smaller(now.in_use, figures.requested);
-    return now;
 }
 
 /* Returns 1 if the request would fail even if all other processes released all their memory, else 0. */
@@ -228,7 +218,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
         if (began <= *alone)
             return 0;
     }
-    now = read_live(v, bytes);
+    now = read_failure(v, bytes, 1);
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
@@ -292,7 +282,7 @@ static void ask_processes(struct recovery *c) {
     first = began;
     until = began + c->deadline_ns / PROCESS_PEERS_PART;
     for (; peers && is_short(v, c->status) && began < until; began = now) {
-        figures = read_live(v, bytes);
+        figures = read_failure(v, bytes, 1);
         if (is_too_much(v, &figures, bytes))
             break;
         missing = weir__size_subtract(bytes, usable_free(v, figures.device_free)) + UNIT;
@@ -333,8 +323,6 @@ static void insist(struct recovery *c) {
     /* The statistics do not count this attempt as a retry. */
     c->status = weir__reserve_try(c->v, c->r);
 }
-
-/* ---- OOM recovery ------------------------------------------------------------------------------ */
 
 static void (*const steps[])(struct recovery *c) = {
     poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
@@ -385,7 +373,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     atomic_fetch_add_explicit(&counters->failed_requests, 1, memory_order_relaxed);
     if (r->refused) {
         *r->refused =
-            (struct weir_failed_request){.figures = read_failure(v, r->asked),
+            (struct weir_failed_request){.figures = read_failure(v, r->asked, 0),
                                          .stream = r->id,
                                          .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
                                          .status = c.status};

@@ -28,8 +28,6 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
     return hash;
 }
 
-/* ---- the target ------------------------------------------------------------------------------ */
-
 /* Returns the run with the largest need of reserved memory, or a run of zeros. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
@@ -76,8 +74,6 @@ void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run
         set_expected(&run, target);
     *at = run;
 }
-
-/* ---- text ------------------------------------------------------------------------------------ */
 
 size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]) {
@@ -154,8 +150,6 @@ enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, cons
     }
     return WEIR_PROFILE_USELESS;
 }
-
-/* ---- files ----------------------------------------------------------------------------------- */
 
 enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,

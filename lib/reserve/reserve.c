@@ -59,7 +59,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
     weir_status status;
 
     if (!is_graphs && v->goal.ahead.is_on)
-        weir__goal_run_due_steps(v);
+        weir__goal_run_due_steps(v, 0);
     status = v->engine->ops->alloc(v->engine, r);
     if (status != WEIR_OK)
         status = serve_after_failure(v, r, status);
