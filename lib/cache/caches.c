@@ -328,8 +328,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
 }
 
 /* Flushes all caches with a device wait.  Also waits until the engine has the memory that other calls have removed from
- * caches, so that OOM recovery finds this memory.  Sets *more if a second flush may help.  The caller holds f->lock, which
- * is released during the waits. */
+ * caches, so that OOM recovery finds this memory.  Sets *more if a second flush may help.  The caller holds f->lock,
+ * which is released during the waits. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     struct weir_cache *first = f->caches;
