@@ -145,14 +145,12 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     pthread_mutex_lock(&live->lock);
     /* Most queries pass the start of a block, which is its key in the map. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__visit_list(visit,
-                                 &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+        count = weir__visit_show(visit, visit->address, bytes);
     for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
-            count += weir__visit_list(
-                visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
+            count += weir__visit_show(visit, slot->key, slot->value);
     }
     pthread_mutex_unlock(&live->lock);
     return count;

@@ -364,8 +364,8 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
 /* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, else 0. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
-/* Calls visit->show, unless NULL, for each extent of the list.  Returns `count`. */
-int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
+/* Calls visit->show, unless NULL, for one object.  Returns 1. */
+int weir__visit_show(const struct weir_visit *visit, uint64_t base, size_t bytes);
 /* Adds free bytes that wait for work on `stream` to the report. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 

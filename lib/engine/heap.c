@@ -652,24 +652,20 @@ static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
 
     while (next_chunk(h, &kind, &span))
         if (span.live)
-            count += weir__visit_list(
-                visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
+            count += weir__visit_show(visit, span.address, span.requested);
     return count;
 }
 
 /* Shows the live block that contains an address.  Takes linear time unless a block starts there. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
     int result =
         weir__placement_find(weir__heap_placement(h, visit->address), visit->address, &found);
 
     if ((result == WEIR_PLACEMENT_OK || result == WEIR_PLACEMENT_INTERIOR) &&
         visit->address - found.address < found.requested)
-        block = (struct weir_extent){.base = found.address, .bytes = found.requested};
-    else if (!is_node(h, visit->address))
-        return 0;
-    return weir__visit_list(visit, &block, 1);
+        return weir__visit_show(visit, found.address, found.requested);
+    return is_node(h, visit->address) ? weir__visit_show(visit, visit->address, 0) : 0;
 }
 
 /* Calls visit->show for each region of a placement.  Returns the number of regions. */
@@ -678,7 +674,7 @@ static int visit_regions(const struct weir_placement *p, const struct weir_visit
     int count = 0;
 
     while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
-        count += weir__visit_list(visit, &r, 1);
+        count += weir__visit_show(visit, r.base, r.bytes);
     return count;
 }
 
@@ -700,7 +696,7 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
         break;
     case WEIR_VISIT_REGION_AT:
         if (find_region(h, visit->address, &region))
-            count = weir__visit_list(visit, &region, 1);
+            count = weir__visit_show(visit, region.base, region.bytes);
         break;
     case WEIR_VISIT_AT_ADDRESS:
         if (h->range)

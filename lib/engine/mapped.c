@@ -906,9 +906,7 @@ int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit
     int count = 0;
 
     for (size_t i = 0; i < g->handle_count; i++)
-        count += weir__visit_list(
-            visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
-            1);
+        count += weir__visit_show(visit, g->handles[i].base, g->handles[i].bytes);
     return count;
 }
 

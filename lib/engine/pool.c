@@ -782,7 +782,7 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     return visit->what == WEIR_VISIT_REGION_AT &&
                    weir__superblocks_find(&p->superblocks, visit->address, &superblock)
-               ? weir__visit_list(visit, &superblock, 1)
+               ? weir__visit_show(visit, superblock.base, superblock.bytes)
                : -1;
 }
 
