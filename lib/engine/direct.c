@@ -21,7 +21,7 @@ struct direct {
 };
 
 static void direct_close(struct weir_engine *e) {
-    weir__sizes_close(&((struct direct *)e)->live);
+    weir__map_clear(&((struct direct *)e)->live.map);
     free(e);
 }
 
@@ -142,7 +142,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
-    pthread_mutex_lock(&live->lock);
+    weir__lock_take(&live->lock);
     /* Most queries pass the start of a block, which is its key in the map. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__visit_show(visit, visit->address, bytes);
@@ -152,7 +152,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
             count += weir__visit_show(visit, slot->key, slot->value);
     }
-    pthread_mutex_unlock(&live->lock);
+    weir__lock_give(&live->lock);
     return count;
 }
 
@@ -176,7 +176,6 @@ weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &direct_ops;
-    weir__sizes_open(&p->live);
     *out = &p->e;
     return WEIR_OK;
 }

@@ -777,7 +777,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
-    weir__nodes_open(&h->nodes, setup->device);
+    h->nodes.async.device = setup->device;
+    h->nodes.access = setup->device->access;
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
     /* If streams may wait for each other, a stream need not prefer the chunks that it freed. */

@@ -67,7 +67,7 @@ struct weir_pool_engine {
 
     /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
     struct weir_map before;
-    pthread_mutex_t aligning;
+    struct weir_lock aligning;
     /* Set with the first entry in the map `before`, and never cleared.  Until then, frees do not search the map. */
     _Atomic int has_aligned;
 };
@@ -377,9 +377,9 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
-    pthread_mutex_lock(&p->aligning);
+    weir__lock_take(&p->aligning);
     done = weir__map_put(&p->before, block, before);
-    pthread_mutex_unlock(&p->aligning);
+    weir__lock_give(&p->aligning);
     atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
     return done;
 }
@@ -389,9 +389,9 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     uintptr_t bytes = 0;
 
     if (atomic_load_explicit(&p->has_aligned, memory_order_acquire)) {
-        pthread_mutex_lock(&p->aligning);
+        weir__lock_take(&p->aligning);
         (void)weir__map_remove(&p->before, block, &bytes);
-        pthread_mutex_unlock(&p->aligning);
+        weir__lock_give(&p->aligning);
     }
     *before = bytes;
     return block - bytes;
@@ -831,10 +831,9 @@ static void pool_close(struct weir_engine *e) {
         weir__driver_leave(driver, &scope);
     }
     weir__superblocks_close(&p->superblocks);
-    weir__sizes_close(&p->sizes);
+    weir__map_clear(&p->sizes.map);
     weir__async_close(&p->async);
     weir__map_clear(&p->before);
-    pthread_mutex_destroy(&p->aligning);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -876,10 +875,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__device_status(device, result);
     }
     pthread_mutex_init(&p->growing, NULL);
-    weir__async_open(&p->async, device);
-    weir__superblocks_open(&p->superblocks, device);
-    weir__sizes_open(&p->sizes);
-    pthread_mutex_init(&p->aligning, NULL);
+    p->async.device = p->superblocks.device = device;
     *out = &p->e;
     return WEIR_OK;
 }

@@ -16,11 +16,6 @@
 
 enum { INSIDE = 255 };
 
-void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device) {
-    list->device = device;
-    pthread_mutex_init(&list->lock, NULL);
-}
-
 void weir__superblocks_close(struct weir_superblocks *list) {
     while (list->first) {
         struct weir_superblock *superblock = list->first;
@@ -28,7 +23,6 @@ void weir__superblocks_close(struct weir_superblocks *list) {
         list->first = superblock->next;
         free(superblock);
     }
-    pthread_mutex_destroy(&list->lock);
 }
 
 /* Returns the list's pointer to the superblock around the address, or the last pointer.  The caller holds `lock`. */
@@ -62,12 +56,12 @@ static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superbl
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r) {
     CUdeviceptr slab = 0;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     for (struct weir_superblock *superblock = list->first; superblock && slab == 0;
          superblock = superblock->next)
         if (superblock->stream == r->id)
             slab = place_slab(list, superblock, r->bytes);
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     if (slab)
         r->block = slab;
     return slab != 0;
@@ -79,12 +73,12 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     uint64_t most;
     size_t bytes;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     most = list->first ? 0 : SUPERBLOCK_MOST;
     for (superblock = list->first; superblock; superblock = superblock->next)
         if (superblock->stream == r->id)
             most += superblock->bytes;
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     /* A stream's next superblock is as large as all its superblocks together. */
     most = weir__size_smaller(weir__size_larger(most, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
     most = weir__size_smaller(most, limit / LIMIT_PART);
@@ -102,7 +96,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
                            size_t bytes) {
     struct weir_superblock **end = &list->first;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     while (*end)
         end = &(*end)->next;
     *end = superblock;
@@ -110,7 +104,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
     atomic_fetch_add_explicit(&list->idle, superblock->bytes, memory_order_relaxed);
     if (bytes > 0)
         (void)place_slab(list, superblock, bytes);
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
 }
 
 /* Returns 1 if the host has waited for the device since the last free in the superblock, else 0. */
@@ -125,7 +119,7 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
     size_t first, pages = 0;
 
     *empty = NULL;
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     at = link_around(list, slab);
     superblock = *at;
     if (superblock) {
@@ -147,32 +141,32 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
             *empty = superblock;
         }
     }
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     return pages > 0;
 }
 
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done) {
     struct weir_superblock **at = &list->first, *superblock;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     while (*at && ((*at)->used > 0 || !(all_done || is_observed(list, *at))))
         at = &(*at)->next;
     superblock = *at;
     if (superblock)
         *at = superblock->next;
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     return superblock;
 }
 
 int weir__superblocks_need_wait(struct weir_superblocks *list) {
     const struct weir_superblock *superblock;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     superblock = list->first;
     while (superblock && (superblock->used > 0 || superblock->stream != WEIR_ENGINE_UNKNOWN ||
                           is_observed(list, superblock)))
         superblock = superblock->next;
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     return superblock != NULL;
 }
 
@@ -180,10 +174,10 @@ int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out) {
     const struct weir_superblock *superblock;
 
-    pthread_mutex_lock(&list->lock);
+    weir__lock_take(&list->lock);
     superblock = *link_around(list, address);
     if (superblock)
         *out = (struct weir_extent){.base = superblock->base, .bytes = superblock->bytes};
-    pthread_mutex_unlock(&list->lock);
+    weir__lock_give(&list->lock);
     return superblock != NULL;
 }

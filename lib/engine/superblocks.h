@@ -11,6 +11,7 @@
 #ifndef WEIR_SUPERBLOCKS_H
 #define WEIR_SUPERBLOCKS_H
 
+#include "base/lock.h"
 #include "engine/engine.h"
 
 struct weir_superblock {
@@ -27,14 +28,12 @@ struct weir_superblock {
 
 struct weir_superblocks {
     struct weir_device *device;
-    pthread_mutex_t lock; /* guards the fields below */
+    struct weir_lock lock; /* guards the fields below */
     struct weir_superblock *first;
     /* The bytes of free pages, and of removed superblocks that the driver has not freed.  Read without the lock. */
     _Atomic uint64_t idle;
 };
 
-/* Opens an empty list.  The caller has set all its bytes to zero. */
-void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
 /* Frees the records of all superblocks, but not their memory. */
 void weir__superblocks_close(struct weir_superblocks *list);
 
