@@ -82,23 +82,6 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     return result;
 }
 
-/* The caller has relaxed this thread's capture mode. */
-static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
-                                      weir_stream stream, struct weir_use_list *uses) {
-    weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
-    CUresult result;
-
-    if (status != WEIR_OK)
-        return status;
-    result = uses ? free_with_uses(async, block, stream, uses)
-                  : weir__async_free_on(async->device, block, stream);
-    if (result != CUDA_ERROR_INVALID_VALUE)
-        return weir__device_status(async->device, result);
-    status = weir__device_capture(async->device, stream);
-    weir__set_driver_result((int)result);
-    return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
-}
-
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
     const struct weir_driver *driver = async->device->driver;
@@ -108,7 +91,19 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(async->device, result);
-    status = async_free_relaxed(async, block, stream, uses);
+    status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
+    if (status == WEIR_OK) {
+        result = uses ? free_with_uses(async, block, stream, uses)
+                      : weir__async_free_on(async->device, block, stream);
+        if (result != CUDA_ERROR_INVALID_VALUE)
+            status = weir__device_status(async->device, result);
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        status = weir__device_capture(async->device, stream);
+        weir__set_driver_result((int)result);
+        if (status == WEIR_OK)
+            status = WEIR_E_NOT_OWNED;
+    }
     weir__driver_unrelax(driver, &scope);
     return status;
 }

@@ -218,8 +218,9 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    /* Fills host_bytes; the lines below set all other figures. */
-    weir__sizes_figures(&p->sizes, out);
+    /* Sets host_bytes; the lines below set all other figures. */
+    if (!p->has_figures)
+        weir__sizes_figures(&p->sizes, out);
     out->requested = pool_requested(p);
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
@@ -876,6 +877,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     }
     pthread_mutex_init(&p->growing, NULL);
     p->async.device = p->superblocks.device = device;
+    pthread_mutex_init(&p->superblocks.lock, NULL);
     *out = &p->e;
     return WEIR_OK;
 }

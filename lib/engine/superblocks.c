@@ -23,6 +23,7 @@ void weir__superblocks_close(struct weir_superblocks *list) {
         list->first = superblock->next;
         free(superblock);
     }
+    pthread_mutex_destroy(&list->lock);
 }
 
 /* Returns the list's pointer to the superblock around the address, or the last pointer.  The caller holds `lock`. */
@@ -56,12 +57,12 @@ static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superbl
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r) {
     CUdeviceptr slab = 0;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     for (struct weir_superblock *superblock = list->first; superblock && slab == 0;
          superblock = superblock->next)
         if (superblock->stream == r->id)
             slab = place_slab(list, superblock, r->bytes);
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     if (slab)
         r->block = slab;
     return slab != 0;
@@ -73,12 +74,12 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     uint64_t most;
     size_t bytes;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     most = list->first ? 0 : SUPERBLOCK_MOST;
     for (superblock = list->first; superblock; superblock = superblock->next)
         if (superblock->stream == r->id)
             most += superblock->bytes;
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     /* A stream's next superblock is as large as all its superblocks together. */
     most = weir__size_smaller(weir__size_larger(most, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
     most = weir__size_smaller(most, limit / LIMIT_PART);
@@ -96,7 +97,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
                            size_t bytes) {
     struct weir_superblock **end = &list->first;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     while (*end)
         end = &(*end)->next;
     *end = superblock;
@@ -104,7 +105,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
     atomic_fetch_add_explicit(&list->idle, superblock->bytes, memory_order_relaxed);
     if (bytes > 0)
         (void)place_slab(list, superblock, bytes);
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
 }
 
 /* Returns 1 if the host has waited for the device since the last free in the superblock, else 0. */
@@ -119,7 +120,7 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
     size_t first, pages = 0;
 
     *empty = NULL;
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     at = link_around(list, slab);
     superblock = *at;
     if (superblock) {
@@ -141,32 +142,32 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
             *empty = superblock;
         }
     }
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     return pages > 0;
 }
 
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done) {
     struct weir_superblock **at = &list->first, *superblock;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     while (*at && ((*at)->used > 0 || !(all_done || is_observed(list, *at))))
         at = &(*at)->next;
     superblock = *at;
     if (superblock)
         *at = superblock->next;
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     return superblock;
 }
 
 int weir__superblocks_need_wait(struct weir_superblocks *list) {
     const struct weir_superblock *superblock;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     superblock = list->first;
     while (superblock && (superblock->used > 0 || superblock->stream != WEIR_ENGINE_UNKNOWN ||
                           is_observed(list, superblock)))
         superblock = superblock->next;
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     return superblock != NULL;
 }
 
@@ -174,10 +175,10 @@ int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out) {
     const struct weir_superblock *superblock;
 
-    weir__lock_take(&list->lock);
+    pthread_mutex_lock(&list->lock);
     superblock = *link_around(list, address);
     if (superblock)
         *out = (struct weir_extent){.base = superblock->base, .bytes = superblock->bytes};
-    weir__lock_give(&list->lock);
+    pthread_mutex_unlock(&list->lock);
     return superblock != NULL;
 }

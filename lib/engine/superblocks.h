@@ -11,7 +11,6 @@
 #ifndef WEIR_SUPERBLOCKS_H
 #define WEIR_SUPERBLOCKS_H
 
-#include "base/lock.h"
 #include "engine/engine.h"
 
 struct weir_superblock {
@@ -28,7 +27,7 @@ struct weir_superblock {
 
 struct weir_superblocks {
     struct weir_device *device;
-    struct weir_lock lock; /* guards the fields below */
+    pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
     /* The bytes of free pages, and of removed superblocks that the driver has not freed.  Read without the lock. */
     _Atomic uint64_t idle;
