@@ -302,10 +302,10 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
 
 /* Removes the idle physical allocation at `base` from the heap.  Makes `stream` wait for work of other streams there.
  * The old addresses stay mapped until all work there has completed.  The caller has called reserve_entries(). */
-static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
-                                 uint64_t base, struct weir_mapped_handle *unit) {
+static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64_t base,
+                                 struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
-    size_t at = handle_above(g, base);
+    size_t at = handle_above(g, base), piece = g->handles[at].piece;
     struct weir_mapped_alias old = {
         .base = base, .bytes = g->handles[at].bytes, .handle = g->handles[at].handle};
     CUresult result = CUDA_SUCCESS;
@@ -385,7 +385,7 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
             break;
         last = next->from;
         to = next->to.base;
-        status = detach_handle(h, r->stream, next->piece, next->from, &next->to);
+        status = detach_handle(h, r->stream, next->from, &next->to);
         next->is_created = status == WEIR_OK;
         next->to.base = to;
     }
@@ -426,9 +426,9 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     for (size_t i = 0; i < g->move_count; i++) {
         struct weir_mapped_move *m = &g->moves[i];
 
-        pending |= m->state != CLEAN;
+        pending |= m->to.state != CLEAN;
         if (status == WEIR_OK)
-            status = insert_handle(h, map_memory(h, m), m, m->state == CLEAN ? id : r->id);
+            status = insert_handle(h, map_memory(h, m), m, m->to.state == CLEAN ? id : r->id);
     }
     /* Releases physical allocations that a failed step has left without a mapping. */
     for (size_t i = 0; i < g->move_count; i++)
@@ -776,7 +776,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
         if (s->state != CLEAN) {
             *pending = 1;
         } else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes) {
-            status = detach_handle(h, NULL, s->piece, s->base, &unit);
+            status = detach_handle(h, NULL, s->base, &unit);
             if (status == WEIR_OK)
                 release_memory(h, unit);
         }

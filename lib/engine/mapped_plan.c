@@ -318,7 +318,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
                             ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;
         struct weir_mapped_handle *spare = choose_spare(g, want, fits);
-        struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .state = CLEAN};
+        struct weir_mapped_move m = {.to.state = CLEAN, .from = NOWHERE};
         struct weir_mapped_move *moves =
             weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
 
@@ -326,15 +326,14 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             return 0;
         g->moves = moves;
         if (spare) {
-            m.to.bytes = spare->bytes;
-            m.from = spare->base;
-            m.piece = spare->piece;
-            m.state = spare->state;
             spare->spare = 0;
+            m.to = *spare;
+            m.from = spare->base;
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
         }
+        m.to.base = at;
         m.least = weir__size_smaller(want, m.to.bytes);
         moves[g->move_count++] = m;
         at += m.to.bytes;
