@@ -10,8 +10,6 @@
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* The page size of cuMemAlloc.  The driver puts several smaller allocations into a page, at multiples of 512 bytes. */
-#define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
@@ -25,11 +23,11 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
     /* If cuMemFree fails, tries once more: weir has no record of the memory, and could not free it later. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
-    if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
+    if (*bytes >= WEIR_DRIVER_PAGE || weir__heap_room(h) < WEIR_DRIVER_PAGE)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = driver->cuMemAlloc(base, DRIVER_PAGE);
+    result = driver->cuMemAlloc(base, WEIR_DRIVER_PAGE);
     if (result == CUDA_SUCCESS)
-        *bytes = DRIVER_PAGE;
+        *bytes = WEIR_DRIVER_PAGE;
     return result;
 }
 
@@ -101,7 +99,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     status = add_region(h, step, least, &got);
     /* If the limit leaves less than a page of the driver (2 MiB), reports the limit as the cause. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
-        weir__heap_room(h) < DRIVER_PAGE)
+        weir__heap_room(h) < WEIR_DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&h->cursor);
@@ -170,8 +168,6 @@ static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim)
     return weir__device_status(h->e.device, result);
 }
 
-/* ---- estimates ----------------------------------------------------------------------- */
-
 static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) {
     int may_wait = h->e.options->recovery_timeout_ms != UINT32_MAX;
     uint64_t idle = 0, pages = 0, room;
@@ -183,13 +179,13 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
         idle += r.bytes;
-        pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
+        pages += weir__size_round_down(r.bytes, WEIR_DRIVER_PAGE);
     }
     room = weir__size_subtract(weir__engine_limit(&h->e),
                                h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
     /* A region smaller than a driver page may have an address that the caches cannot use. */
-    return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+    return h->e.options->cache == WEIR_SWITCH_ON && added < WEIR_DRIVER_PAGE ? 0 : added;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -225,7 +221,6 @@ weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine *
         return status;
     if (setup->options->engine == WEIR_ENGINE_BFC_FIXED)
         h->e.step_bytes = 0;
-    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -12,9 +12,6 @@
 #include "base/size.h"
 #include "engine/driver_blocks.h"
 
-/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
-#define SHARED_PAGE ((size_t)2 << 20)
-
 struct direct {
     struct weir_engine e;
     struct weir_sizes live;
@@ -65,7 +62,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && block % WEIR_PAGE != 0) {
         status = direct_free_block(p, block);
         if (status == WEIR_OK)
-            status = direct_alloc_counted(p, weir__size_larger(r->bytes, SHARED_PAGE), &block);
+            status = direct_alloc_counted(p, weir__size_larger(r->bytes, WEIR_DRIVER_PAGE), &block);
     }
     if (status != WEIR_OK)
         return status;

@@ -28,6 +28,8 @@
 
 /* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
+/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
+#define WEIR_DRIVER_PAGE ((size_t)2 << 20)
 
 /* Returned by `free_batch` if the blocks are freed, but the stream should now record an event.  Without the event,
  * other streams cannot reuse the memory. */

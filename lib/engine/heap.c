@@ -39,21 +39,6 @@ void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->order.least_event_bytes = total / EVENT_FRACTION;
 }
 
-int weir__heap_add_ranges(struct weir_heap *h) {
-    int placed = WEIR_PLACEMENT_OK;
-
-    for (int kind = 0; kind < WEIR_HEAP_KINDS && placed == WEIR_PLACEMENT_OK; kind++) {
-        size_t bytes = (size_t)(h->starts[kind + 1] - h->starts[kind]);
-
-        if (bytes > 0)
-            placed = weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes);
-    }
-    if (placed == WEIR_PLACEMENT_OK)
-        weir__engine_extend_bounds(&h->e, h->starts[0],
-                                   (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
-    return placed;
-}
-
 /* ---- frees and published figures ---- */
 
 /* Frees a live block for reuse on the stream `s`, or on all streams if `s` is NULL.  Needs no host memory if `s` is
@@ -463,10 +448,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
         h->requested += placed.requested;
         if (h->requested > h->requested_peak)
             h->requested_peak = h->requested;
-        if (h->in_use > h->in_use_peak) {
-            h->in_use_peak = h->in_use;
+        if (h->in_use > atomic_load_explicit(&h->e.seen.most_in_use, memory_order_relaxed))
             atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
-        }
     }
     end_operation(h, r->freed, on);
     return status;
@@ -474,7 +457,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
 
 /* ---- growth and trims ---- */
 
-void weir__heap_reserve_records(struct weir_heap *h) {
+/* Allocates host memory for the records of many blocks in advance. */
+static void reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
         weir__placement_reserve_records(h->placement[i], STOCK);
 }
@@ -504,7 +488,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__heap_reserve_records(h);
+        reserve_records(h);
     end_operation(h, NULL, NULL);
     return status;
 }
@@ -722,7 +706,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->requested = h->requested;
     out->requested_peak = h->requested_peak;
     out->in_use = h->in_use;
-    out->in_use_peak = h->in_use_peak;
+    out->in_use_peak = atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed);
     out->steals = h->steals;
     out->event_records = h->order.event_records;
     out->reserved = weir__heap_reserve(h);
@@ -791,6 +775,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
             return weir__without_driver(WEIR_E_HOST_MEMORY);
         }
     }
+    reserve_records(h);
     *out = h;
     return WEIR_OK;
 }

@@ -46,7 +46,7 @@ struct weir_heap {
     int kinds;
     struct weir_lock lock; /* guards all fields below and those of the backing */
     uint64_t requested, in_use;
-    uint64_t requested_peak, in_use_peak;
+    uint64_t requested_peak; /* the peak of `in_use` is e.seen.most_in_use */
     uint64_t total; /* the bytes of memory that blocks can be placed in */
     /* Reserved bytes where no block can be placed: the driver did not free them, or a thread is mapping them. */
     uint64_t unusable;
@@ -90,13 +90,9 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
                             struct weir_heap **out);
 /* Frees all host memory of a heap whose backing is closed. */
 void weir__heap_drop(struct weir_heap *h);
-/* Allocates host memory for the records of many blocks in advance. */
-void weir__heap_reserve_records(struct weir_heap *h);
 
 /* Sets the memory for blocks to `total` bytes. */
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
-/* Adds the mapped engine's address range to the heap, without memory.  Returns a result of placement.h. */
-int weir__heap_add_ranges(struct weir_heap *h);
 
 /* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
 void weir__heap_count_lack(struct weir_heap *h);

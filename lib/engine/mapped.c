@@ -1036,10 +1036,17 @@ static weir_status open_range(struct weir_heap *h) {
     g->earned = device->driver->ticks();
     pthread_mutex_init(&g->growth_lock, NULL);
     h->range = g;
-    if (weir__heap_add_ranges(h) == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    mapped_close(h);
-    return weir__without_driver(WEIR_E_HOST_MEMORY);
+    for (int kind = 0; kind < WEIR_HEAP_KINDS; kind++) {
+        size_t bytes = (size_t)(h->starts[kind + 1] - h->starts[kind]);
+
+        if (bytes > 0 && weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes) !=
+                             WEIR_PLACEMENT_OK) {
+            mapped_close(h);
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+        }
+        weir__engine_extend_bounds(&h->e, h->starts[kind], bytes);
+    }
+    return WEIR_OK;
 }
 
 weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out) {
@@ -1055,7 +1062,6 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
         weir__heap_drop(h);
         return status;
     }
-    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -196,13 +196,11 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
             .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .state = CLEAN};
 }
 
-/* ---- the budget ---- */
+/* ---- the budget and blocks that last ---- */
 
 int weir__mapped_has_budget(const struct weir_heap *h) {
     return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
 }
-
-/* ---- blocks that last ---- */
 
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes) {
     unsigned bit = lasting_bit(bytes);
