@@ -7,8 +7,6 @@
  *
  * No index leads from an address inside a block to the block, since only errors and queries would need it.
  * diagnose() walks over the region instead.
- *
- * This file must not depend on drivers, locks or the memory behind an address.
  */
 #include "placement/placement_state.h"
 
@@ -216,9 +214,6 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
     struct weir_placement *p;
 
-    if (rule->granularity == 0 || (rule->granularity & (rule->granularity - 1)) != 0 ||
-        rule->split_waste == 0)
-        return WEIR_PLACEMENT_INVALID;
     p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
     if (p == NULL)
         return WEIR_PLACEMENT_NO_MEMORY;
