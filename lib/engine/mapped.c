@@ -878,23 +878,16 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
                                struct weir_memory_files *out) {
     struct weir_heap *h = (struct weir_heap *)e;
     struct weir_mapped_range *g = h->range;
-    struct weir_driver_scope scope;
     weir_status status;
-    CUresult result;
     uint64_t mark;
 
     if (g->kind.requestedHandleTypes == 0)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
-    result = weir__driver_enter(e->device->driver, e->device->context, &scope);
-    status = weir__device_status(e->device, result);
-    if (status == WEIR_OK) {
-        mark = atomic_load_explicit(&export_count, memory_order_relaxed);
-        status = list_files(h, base, bytes, out);
-        if (status != WEIR_OK)
-            undo_exports(g, mark);
-        weir__driver_leave(e->device->driver, &scope);
-    }
+    mark = atomic_load_explicit(&export_count, memory_order_relaxed);
+    status = WEIR_STATUS_IN_SCOPE(e->device, list_files(h, base, bytes, out));
+    if (status != WEIR_OK)
+        undo_exports(g, mark);
     weir__lock_give(&h->lock);
     return status;
 }
