@@ -2,8 +2,6 @@
 /* bfc.c: the bfc engine, which takes regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do.
  *
  * It frees a region by cuMemFree, which waits for all work of the device.
- *
- * This file must not depend on other engines, or on how blocks are placed and ordered.
  */
 #include "base/size.h"
 #include "engine/heap.h"

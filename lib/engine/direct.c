@@ -4,8 +4,6 @@
  *
  * It shows how slow the driver is without an allocator, and helps a user to find out whether an allocator causes a
  * fault.  cuMemFree waits for all work of the device, so stream order always holds.
- *
- * This file must not depend on growth, release thresholds or other engines.
  */
 #include <stdlib.h>
 

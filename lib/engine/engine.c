@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c: the functions that all engines share.
- *
- * This file must not depend on a particular engine.
- */
+/* engine.c: the functions that all engines share.  They must not depend on a particular engine. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

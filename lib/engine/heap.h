@@ -3,15 +3,12 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order (doc/reuse.md).  A stream may at once reuse memory that it has freed.  Other streams may reuse this
- * memory after the free has completed.  If several streams use a block (weir_use), its free is deferred until events on
- * all of them have completed.  A free that can have no event is quarantined until a wait for the device.
+ * Stream order (engine.h, doc/reuse.md).  If several streams use a block (weir_use), its free is deferred until events
+ * on all of them have completed.  A free that can have no event is quarantined until a wait for the device.
  *
  * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread that holds it
  * may take the locks of the counters, of the nodes and of the graph table.  The lock is released during a wait for the
  * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
- *
- * This file must not depend on names of settings or on the layers above.
  */
 #ifndef WEIR_HEAP_H
 #define WEIR_HEAP_H
