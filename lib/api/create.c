@@ -712,7 +712,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__device_free_wait_block(&a->device);
     weir__set_driver_result(result_before);
     a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
-    weir__map_clear(&a->reserve.graphs.places);
+    weir__map_clear(&a->reserve.graphs.map);
     weir__uses_close(&a->uses);
     weir__counters_close(&a->counters);
     pthread_mutex_destroy(&a->first_request);

@@ -164,36 +164,39 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out) {
 
 /* ---- graphs ---- */
 
-int weir__graphs_add(struct weir_graph_table *g, CUdeviceptr block) {
-    int noted;
+int weir__addresses_add(struct weir_address_table *t, CUdeviceptr block, uintptr_t value) {
+    int is_added;
 
-    weir__lock_take(&g->lock);
-    noted = weir__map_put(&g->places, block, 1);
-    atomic_store_explicit(&g->host_bytes, g->places.capacity * sizeof *g->places.slots,
+    weir__lock_take(&t->lock);
+    is_added = weir__map_put(&t->map, block, value);
+    atomic_store_explicit(&t->host_bytes, t->map.capacity * sizeof *t->map.slots,
                           memory_order_relaxed);
-    weir__lock_give(&g->lock);
-    if (noted)
-        atomic_store_explicit(&g->any, 1, memory_order_release);
-    return noted;
+    weir__lock_give(&t->lock);
+    if (is_added)
+        atomic_store_explicit(&t->any, 1, memory_order_release);
+    return is_added;
 }
 
-int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
+int weir__addresses_has(struct weir_address_table *t, CUdeviceptr block) {
     int has;
 
-    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+    if (!atomic_load_explicit(&t->any, memory_order_acquire))
         return 0;
-    weir__lock_take(&g->lock);
-    has = weir__map_get(&g->places, block, NULL);
-    weir__lock_give(&g->lock);
+    weir__lock_take(&t->lock);
+    has = weir__map_get(&t->map, block, NULL);
+    weir__lock_give(&t->lock);
     return has;
 }
 
-void weir__graphs_remove(struct weir_graph_table *g, CUdeviceptr block) {
-    if (!atomic_load_explicit(&g->any, memory_order_acquire))
-        return;
-    weir__lock_take(&g->lock);
-    (void)weir__map_remove(&g->places, block, NULL);
-    weir__lock_give(&g->lock);
+uintptr_t weir__addresses_remove(struct weir_address_table *t, CUdeviceptr block) {
+    uintptr_t value = 0;
+
+    if (!atomic_load_explicit(&t->any, memory_order_acquire))
+        return 0;
+    weir__lock_take(&t->lock);
+    (void)weir__map_remove(&t->map, block, &value);
+    weir__lock_give(&t->lock);
+    return value;
 }
 
 /* Destroys the driver's pool of memory nodes.  Existing graphs do not need the pool.  The caller holds the lock, or is

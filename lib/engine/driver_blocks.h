@@ -6,11 +6,11 @@
  * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
  * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
  *
- * Each launch maps a node's block at its address again, so the table of these addresses keeps an address after a free.
- * If another block is later allocated there, that block's layer must ignore the entry.
+ * Each launch maps a node's block at its address again, so the table `graphs` of these addresses keeps an address after
+ * a free.  If another block is later allocated there, that block's layer must ignore or remove the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
- * recorded on other streams.  A thread that holds weir_sizes.lock or weir_graph_table.lock calls nothing.
+ * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock calls nothing.
  *
  * This file must not depend on a particular engine or on the guard.
  */
@@ -71,20 +71,19 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* ---- graphs ---- */
 
-/* The addresses of an allocator's blocks that are memory nodes of graphs. */
-struct weir_graph_table {
-    _Atomic int any;           /* 1 if the table has an address; read without the lock */
+/* The addresses of few blocks, each with a value above 0.  Most programs have none, and then never take the lock. */
+struct weir_address_table {
+    _Atomic int any;           /* 1 after the table got its first address; read without the lock */
     _Atomic size_t host_bytes; /* the table's host memory; read without the lock */
-    struct weir_lock lock;     /* guards `places` */
-    struct weir_map places;    /* its keys are the addresses */
+    struct weir_lock lock;     /* guards `map`; its holder takes no other lock */
+    struct weir_map map;
 };
 
 /* Returns 1 on success, 0 if there is no host memory. */
-int weir__graphs_add(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Returns 1 if a memory node has, or once had, its block at this address; else 0. */
-int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Removes an address from the table, since the guard (guard.h) has allocated a block there. */
-void weir__graphs_remove(struct weir_graph_table *graphs, CUdeviceptr block);
+int weir__addresses_add(struct weir_address_table *table, CUdeviceptr block, uintptr_t value);
+int weir__addresses_has(struct weir_address_table *table, CUdeviceptr block);
+/* Removes an address.  Returns its value, or 0 if the table does not have the address. */
+uintptr_t weir__addresses_remove(struct weir_address_table *table, CUdeviceptr block);
 
 /* Creates memory nodes in graphs, for requests on captured streams. */
 struct weir_nodes {

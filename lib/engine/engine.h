@@ -214,7 +214,7 @@ enum {
 };
 
 struct weir_engine;
-struct weir_graph_table;
+struct weir_address_table;
 
 struct weir_engine_ops {
     /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
@@ -257,7 +257,7 @@ struct weir_engine {
     unsigned traits;
     /* The driver's pool that the memory comes from, or NULL.  weir cannot query the pool's pending frees. */
     CUmemoryPool driver_pool;
-    struct weir_graph_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
+    struct weir_address_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.c: implements heap.h.
- *
- * This file must not depend on names of settings, or on how a placement orders its chunks.
- */
+/* heap.c: implements heap.h. */
 #include "engine/heap.h"
 
 #include <stdlib.h>
@@ -286,7 +283,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
-    return weir__graphs_has(h->e.graphs, block) && !find_region(h, block, &region);
+    return weir__addresses_has(h->e.graphs, block) && !find_region(h, block, &region);
 }
 
 static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
@@ -297,7 +294,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     uint64_t id;
     int captured, node;
 
-    if (weir__graphs_has(e->graphs, block)) {
+    if (weir__addresses_has(e->graphs, block)) {
         weir__lock_take(&h->lock);
         node = is_node(h, block);
         weir__lock_give(&h->lock);

@@ -65,11 +65,8 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
-    struct weir_map before;
-    struct weir_lock aligning;
-    /* Set with the first entry in the map `before`, and never cleared.  Until then, frees do not search the map. */
-    _Atomic int has_aligned;
+    /* Maps an aligned block to its distance from the start of the driver's block. */
+    struct weir_address_table before;
 };
 
 /* ---- limits ---- */
@@ -374,44 +371,19 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that `block` lies `before` bytes above the driver's block.  Returns 1 on success, 0 without host memory. */
-static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
-    int done;
-
-    weir__lock_take(&p->aligning);
-    done = weir__map_put(&p->before, block, before);
-    weir__lock_give(&p->aligning);
-    atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
-    return done;
-}
-
-/* Returns the driver's block, which starts *before bytes below `block`.  Removes the entry in the map p->before. */
-static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
-    uintptr_t bytes = 0;
-
-    if (atomic_load_explicit(&p->has_aligned, memory_order_acquire)) {
-        weir__lock_take(&p->aligning);
-        (void)weir__map_remove(&p->before, block, &bytes);
-        weir__lock_give(&p->aligning);
-    }
-    *before = bytes;
-    return block - bytes;
-}
-
 /* Frees the driver's block that starts at `block` or contains it. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
     size_t counted = 0, before;
-    CUdeviceptr base;
     weir_status status;
 
     if (!p->has_figures && !weir__sizes_remove(&p->sizes, block, &counted))
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    base = driver_block(p, block, &before);
-    status = weir__async_free(&p->async, base, stream, uses);
+    before = weir__addresses_remove(&p->before, block);
+    status = weir__async_free(&p->async, block - before, stream, uses);
     /* cannot fail, since the map still has a slot for the key */
     if (status != WEIR_OK && before > 0)
-        (void)record_aligned(p, block, before);
+        (void)weir__addresses_add(&p->before, block, before);
     if (counted > 0)
         (void)weir__sizes_record(&p->sizes, block, counted, status != WEIR_OK);
     return status;
@@ -512,10 +484,9 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 /* Frees the block of a failed request.  If the driver fails, keeps the block in `probe`, and frees it later. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
-    size_t before;
     int is_back;
 
-    block = driver_block(p, block, &before);
+    block -= weir__addresses_remove(&p->before, block);
     is_back = weir__async_free_on(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
     /* unreached: a full array `probe`, after the driver has failed to free WEIR_POOL_PROBES blocks */
@@ -565,7 +536,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     if (result != CUDA_SUCCESS)
         return result;
     before = (size_t)(-block % WEIR_PAGE);
-    if (before > 0 && !record_aligned(p, block + before, before)) {
+    if (before > 0 && !weir__addresses_add(&p->before, block + before, before)) {
         (void)driver->cuMemFreeAsync(block, r->stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -834,7 +805,7 @@ static void pool_close(struct weir_engine *e) {
     weir__superblocks_close(&p->superblocks);
     weir__map_clear(&p->sizes.map);
     weir__async_close(&p->async);
-    weir__map_clear(&p->before);
+    weir__map_clear(&p->before.map);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
