@@ -288,8 +288,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* Inserts a tagged chunk into its stream's list, which is sorted by sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
-    uint32_t older = owner->newest;
-    uint32_t newer = 0;
+    uint32_t older = owner->newest, newer = 0;
 
     while (older != 0 && p->all.tag[older].sequence > p->all.tag[id].sequence) {
         newer = older;
@@ -335,8 +334,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
 
 /* Joins adjacent chunks that are in no set of free chunks.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
-    struct chunk *l = &p->all.chunk[left];
-    struct chunk *r = &p->all.chunk[right];
+    struct chunk *l = &p->all.chunk[left], *r = &p->all.chunk[right];
 
     l->size += r->size;
     l->next = r->next;
@@ -349,8 +347,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
 /* Adds the chunk `id` to the free chunks of `owner`, and coalesces it. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
-    uint32_t prev = p->all.chunk[id].prev;
-    uint32_t next = p->all.chunk[id].next;
+    uint32_t prev = p->all.chunk[id].prev, next = p->all.chunk[id].next;
 
     if (chunk_joins(p, next, id, owner)) {
         free_chunk_remove(p, owner, next);
@@ -476,11 +473,10 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     weir__hostmem_populate(p->all.memory, p->all.bytes);
 }
 
-/* ---- the second stream ---- */
+/* ---- the second stream and observed frees ---- */
 
 static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
-    uint32_t first = 0;
-    uint32_t *end = &first;
+    uint32_t first = 0, *end = &first;
 
     while (a != 0 && b != 0) {
         uint32_t *from = p->all.tag[b].sequence < p->all.tag[a].sequence ? &b : &a;
@@ -580,8 +576,6 @@ void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_place
         s->owner[p->index]->merge_floor = sequence;
 }
 
-/* ---- observed frees ---- */
-
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
 
@@ -637,11 +631,9 @@ static int region_reserve(struct weir_placement *p) {
 }
 
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
-    uint64_t first = base >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = base >> p->shift, end = first + (bytes >> p->shift);
     size_t position = region_position(p, first);
-    uint32_t border;
-    uint32_t id;
+    uint32_t border, id;
 
     if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
         end >> SIZE_BITS != 0)
@@ -796,8 +788,7 @@ static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, un
 
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence) {
-    uint64_t first = address >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = address >> p->shift, end = first + (bytes >> p->shift);
     struct chunk *c;
     uint32_t id;
 
@@ -824,8 +815,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes) {
-    uint64_t first = address >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = address >> p->shift, end = first + (bytes >> p->shift);
     uint32_t id;
 
     if (!records_reserve(p, p->regions + 2))
