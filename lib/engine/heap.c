@@ -22,8 +22,6 @@ enum { EVENT_FRACTION = 256 };
 /* The number of records of blocks to allocate in advance.  The first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
-/* ---- placements ---- */
-
 /* Finds the region that contains an address.  Returns 1 on success, 0 if there is none. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
@@ -214,15 +212,6 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Uses the id that weir recorded
- * in the last call with this handle. */
-static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
-    struct weir_freed one = {.block = &block, .count = 1};
-    uint64_t id = weir__order_last_id(&h->order, stream);
-
-    return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
-}
-
 /* Frees a block on a stream without an id.  Records an event now, since the handle may mean another stream later. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
@@ -306,12 +295,17 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (result != CUDA_SUCCESS && !captured)
         return weir__device_status(e->device, result);
     weir__lock_take(&h->lock);
-    if (captured)
-        status = free_captured(h, block, stream);
-    else if (!uses)
+    if (captured) {
+        struct weir_freed one = {.block = &block, .count = 1};
+
+        /* During a capture, the driver does not report the id.  So weir uses that of the last call with this handle. */
+        id = weir__order_last_id(&h->order, stream);
+        status = free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
+    } else if (!uses) {
         status = free_on_stream(h, block, id, stream);
-    else
+    } else {
         status = defer_free(h, block, stream, uses);
+    }
     if (uses)
         (void)weir__order_complete(&h->order, DEFERRED_QUERIES);
     weir__lock_give(&h->lock);
@@ -414,17 +408,16 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_placement_block placed;
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUresult result;
 
     /* On a captured stream, the block becomes a memory node of the graph.  On the legacy stream, the driver returns
      * error 906 while another stream is captured, and the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
+    if (status == WEIR_OK && !r->id)
+        status =
+            weir__device_status(e->device, weir__device_stream_id(e->device, r->stream, &r->id));
     if (status != WEIR_OK)
         return status;
-    result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(e->device, result);
     weir__lock_take(&h->lock);
     on = weir__order_stream(&h->order, r->id);
     if (r->freed)
@@ -627,16 +620,6 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_placement_span span = {0};
-    int count = 0, kind = h->kinds - 1;
-
-    while (next_chunk(h, &kind, &span))
-        if (span.live)
-            count += weir__visit_show(visit, span.address, span.requested);
-    return count;
-}
-
 /* Shows the live block that contains an address.  Takes linear time unless a block starts there. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_placement_block found;
@@ -661,8 +644,9 @@ static int visit_regions(const struct weir_placement *p, const struct weir_visit
 
 static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_heap *h = (struct weir_heap *)e;
+    struct weir_placement_span span = {0};
     struct weir_extent region = {0};
-    int count = 0;
+    int count = 0, kind = h->kinds - 1;
 
     weir__lock_take(&h->lock);
     switch (visit->what) {
@@ -670,7 +654,9 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
         count = h->range ? weir__mapped_units(h, visit) : visit_regions(h->placement[0], visit);
         break;
     case WEIR_VISIT_BLOCKS:
-        count = visit_live(h, visit);
+        while (next_chunk(h, &kind, &span))
+            if (span.live)
+                count += weir__visit_show(visit, span.address, span.requested);
         break;
     case WEIR_VISIT_BLOCK_AT:
         count = visit_block_at(h, visit);
