@@ -35,9 +35,8 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
     int placed = WEIR_PLACEMENT_NO_MEMORY;
-    CUresult result;
+    CUresult result = weir__driver_enter(driver, h->e.device->context, &scope);
 
-    result = weir__driver_enter(driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
     for (;;) {
@@ -88,10 +87,9 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     uint64_t started = h->e.device->driver->ticks();
     size_t least = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY);
-    size_t step, got = 0;
+    size_t step = region_size(h, least), got = 0;
     weir_status status;
 
-    step = region_size(h, least);
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);

@@ -96,13 +96,6 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes the file descriptors of all exports with a number above `mark`. */
-static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
-    for (size_t i = 0; i < g->handle_count; i++)
-        if (g->handles[i].file && g->handles[i].file->name > mark)
-            weir__kept_close(&g->handles[i].file->kept);
-}
-
 /* ---- aliased mappings ---- */
 
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
@@ -693,10 +686,9 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
 static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                                size_t *got) {
     struct weir_driver_scope scope;
-    weir_status status = WEIR_OK;
+    weir_status status;
     size_t lacks, bytes, small, most, room;
     uint64_t at;
-    CUresult result;
 
     lock_growth(h);
     unmap_completed_aliases(h, 1);
@@ -711,16 +703,15 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, PREALLOC_SMALL_MOST), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_subtract(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
-    result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
     if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses for small requests are in use */
         small = 0;
-    if (result == CUDA_SUCCESS) {
+    status = weir__device_status(
+        h->e.device, weir__driver_enter(h->e.device->driver, h->e.device->context, &scope));
+    if (status == WEIR_OK) {
         status = grow_kind(h, WEIR_HEAP_COMMON, bytes - small, most, got);
         if (status == WEIR_OK)
             status = grow_kind(h, WEIR_HEAP_SMALL, small, most, got);
         weir__driver_leave(h->e.device->driver, &scope);
-    } else {
-        status = weir__device_status(h->e.device, result);
     }
     pthread_mutex_unlock(&h->range->growth_lock);
     weir__heap_update_peak(h);
@@ -756,8 +747,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
     const struct weir_mapped_window none = {0};
     struct weir_mapped_handle unit;
     struct weir_driver_scope scope;
-    weir_status status = WEIR_OK;
-    CUresult result;
+    weir_status status;
 
     unmap_completed_aliases(h, 0);
     if (!weir__mapped_survey(h, 0))
@@ -765,9 +755,10 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
     weir__mapped_find_spares(g, &none, OTHERS);
     if (!reserve_entries(g, 0, g->handle_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(h->e.device, result);
+    status = weir__device_status(
+        h->e.device, weir__driver_enter(h->e.device->driver, h->e.device->context, &scope));
+    if (status != WEIR_OK)
+        return status;
     for (size_t i = g->handle_count; i-- > 0;) {
         const struct weir_mapped_handle *s = &g->handles[i];
 
@@ -886,8 +877,9 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
     weir__lock_take(&h->lock);
     mark = atomic_load_explicit(&export_count, memory_order_relaxed);
     status = WEIR_STATUS_IN_SCOPE(e->device, list_files(h, base, bytes, out));
-    if (status != WEIR_OK)
-        undo_exports(g, mark);
+    for (size_t i = 0; status != WEIR_OK && i < g->handle_count; i++)
+        if (g->handles[i].file && g->handles[i].file->name > mark) /* exported by this call */
+            weir__kept_close(&g->handles[i].file->kept);
     weir__lock_give(&h->lock);
     return status;
 }

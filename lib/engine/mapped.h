@@ -111,7 +111,7 @@ struct weir_mapped_move {
     struct weir_mapped_handle to;
     /* The present address of an idle physical allocation, or NOWHERE for a new one. */
     uint64_t from;
-    size_t least; /* the smallest size that suffices for a new physical allocation */
+    size_t least;   /* the smallest size that suffices for a new physical allocation */
     int is_created; /* set once the handle in `to` exists */
     /* Set once cuMemMap has mapped the physical allocation.  Some devices may still lack access to it. */
     int is_mapped;

@@ -761,23 +761,21 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
 /* ---- opening and closing ---- */
 
 static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
-    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    CUresult result;
+    const struct weir_driver *driver = e->device->driver;
 
-    result = WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
-                           p->e.device->driver->cuMemPoolSetAccess(p->e.driver_pool, access, 1));
-    return weir__device_status(p->e.device, result);
+    return weir__device_status(
+        e->device, WEIR_IN_SCOPE(driver, e->device->context,
+                                 driver->cuMemPoolSetAccess(e->driver_pool, access, 1)));
 }
 
 static CUresult create_driver_pool(struct weir_pool_engine *p) {
     const struct weir_device *device = p->e.device;
     const struct weir_driver *driver = device->driver;
     int off = 0;
-    CUresult result;
-
-    result = weir__async_make_pool(
+    CUresult result = weir__async_make_pool(
         device, &device->access, p->driver_limit == UINT64_MAX ? 0 : (size_t)p->driver_limit,
         device->decompresses ? CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS : 0, &p->e.driver_pool);
+
     if (result != CUDA_SUCCESS)
         return result;
     result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &p->threshold);

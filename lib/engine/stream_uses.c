@@ -72,23 +72,18 @@ struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) 
     return (struct weir_use_list *)value;
 }
 
-static void drop_refused(struct weir_use_list *list) {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < list->count; i++)
-        if (!list->use[i].refused)
-            list->use[kept++] = list->use[i];
-    list->count = kept;
-}
-
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed) {
     uintptr_t since = 0;
+    size_t kept = 0;
 
     weir__lock_take(&uses->lock);
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
-        drop_refused(list);
+        for (size_t i = 0; i < list->count; i++)
+            if (!list->use[i].refused)
+                list->use[kept++] = list->use[i];
+        list->count = kept;
         /* cannot fail, since the map has the key */
         weir__map_put(&uses->map, block, (uintptr_t)list);
     } else if (since == 0) {
