@@ -677,21 +677,6 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
     return 1;
 }
 
-static void region_unlink(struct weir_placement *p, size_t position) {
-    struct weir_placement_region *r = &p->region[position];
-
-    for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
-        next = p->all.chunk[id].next;
-        free_chunk_remove(p, chunk_owner(p, id), id);
-        record_remove(&p->all, id);
-    }
-    record_remove(&p->all, r->border);
-    p->total -= r->end - r->base;
-    p->extent -= r->high - r->base;
-    p->regions--;
-    memmove(r, r + 1, (p->regions - position) * sizeof *r);
-}
-
 /* Returns the stream that freed the chunk `id`, if other streams may not use the chunk yet; else NULL. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
@@ -737,11 +722,24 @@ int weir__placement_region_above(const struct weir_placement *p, uint64_t addres
 }
 
 int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    size_t position = region_position(p, base >> p->shift);
+    struct weir_placement_region *r;
     int state = weir__placement_region(p, base, 0);
 
-    if (state == WEIR_PLACEMENT_OK)
-        region_unlink(p, region_position(p, base >> p->shift));
-    return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
+    if (state != WEIR_PLACEMENT_OK)
+        return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
+    r = &p->region[position];
+    for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
+        next = p->all.chunk[id].next;
+        free_chunk_remove(p, chunk_owner(p, id), id);
+        record_remove(&p->all, id);
+    }
+    record_remove(&p->all, r->border);
+    p->total -= r->end - r->base;
+    p->extent -= r->high - r->base;
+    p->regions--;
+    memmove(r, r + 1, (p->regions - position) * sizeof *r);
+    return WEIR_PLACEMENT_OK;
 }
 
 /* ---- unmapped ranges ---- */
@@ -927,13 +925,6 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Turns the free chunks in [first, end) into one live block.  `id` is the chunk that contains `first`. */
-static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
-                      size_t bytes, struct weir_placement_block *out) {
-    block_begin(p, claim_run(p, id, first, end), bytes, out);
-    mark_end(p, end, 1);
-}
-
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out) {
     uint64_t first = address >> p->shift, want;
@@ -945,7 +936,8 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
     id = chunk_around(p, address, CLEAN, address, bytes);
     if (id == 0 || waits_for(p, id) != NULL)
         return WEIR_PLACEMENT_NO_FIT;
-    alloc_run(p, id, first, first + want, bytes, out);
+    block_begin(p, claim_run(p, id, first, first + want), bytes, out);
+    mark_end(p, first + want, 1);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1025,7 +1017,8 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
     if (best.first == 0 || !run_wait(p, best.first, want, s, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
-    alloc_run(p, best.first, first, first + want, bytes, out);
+    block_begin(p, claim_run(p, best.first, first, first + want), bytes, out);
+    mark_end(p, first + want, 1);
     return WEIR_PLACEMENT_OK;
 }
 
