@@ -53,18 +53,17 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUdeviceptr block = 0;
 
     if (status == WEIR_OK)
-        status = direct_alloc_counted(p, r->bytes, &block);
-    if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && block % WEIR_PAGE != 0) {
-        status = direct_free_block(p, block);
+        status = direct_alloc_counted(p, r->bytes, &r->block);
+    if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && r->block % WEIR_PAGE != 0) {
+        status = direct_free_block(p, r->block);
         if (status == WEIR_OK)
-            status = direct_alloc_counted(p, weir__size_larger(r->bytes, WEIR_DRIVER_PAGE), &block);
+            status =
+                direct_alloc_counted(p, weir__size_larger(r->bytes, WEIR_DRIVER_PAGE), &r->block);
     }
     if (status != WEIR_OK)
         return status;
-    r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
     /* Records no event for this growth, since there would be one for each block. */

@@ -110,15 +110,7 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
 /* Reads an attribute with this thread's capture mode relaxed, since the call would break a capture otherwise. */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
-    const struct weir_driver *driver = p->e.device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = pool_read_relaxed(p, which, value);
-    weir__driver_unrelax(driver, &scope);
-    return result;
+    return WEIR_RELAXED(p->e.device->driver, pool_read_relaxed(p, which, value));
 }
 
 /* Returns an attribute of the driver's pool, or `last` if the driver fails to report it. */
@@ -415,7 +407,6 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Returns the idle bytes that a trim to `keep` bytes may release. */
 static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_subtract(reserve, keep),
                               weir__size_subtract(reserve, pool_read_in_use(p)));
