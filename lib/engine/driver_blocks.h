@@ -11,8 +11,6 @@
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
  * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock calls nothing.
- *
- * This file must not depend on a particular engine or on the guard.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H

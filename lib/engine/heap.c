@@ -363,29 +363,10 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
-                                struct weir_placement_stream *on,
-                                struct weir_placement_block *out) {
-    weir_status status = h->backing->make_room(h, r);
-    int placed;
-
-    if (weir__is_failure(status)) {
-        for (int i = 0; i < h->kinds; i++)
-            if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
-                return WEIR_OK;
-    }
-    if (status != WEIR_OK)
-        return status;
-    placed = place_free(h, r, on, MOST_QUERIES, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_after_waits(h, r, on, out);
-    /* unreached: a failure other than missing host memory, since the backing has just made room for the block */
-    return weir__heap_status(placed);
-}
-
 /* Tries free memory first, then waits for other streams, then new memory, since mapping costs the most. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
+    weir_status status;
     int placed;
 
     r->kind = weir__heap_kind(h, r->bytes);
@@ -398,9 +379,19 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
     }
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_after_waits(h, r, on, out);
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    status = h->backing->make_room(h, r);
+    for (int i = 0; weir__is_failure(status) && i < h->kinds; i++)
+        if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
+            return WEIR_OK;
+    if (status != WEIR_OK)
+        return status;
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        return place_in_new(h, r, on, out);
-    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+        placed = place_after_waits(h, r, on, out);
+    /* unreached: a failure other than missing host memory, since the backing has just made room for the block */
+    return weir__heap_status(placed);
 }
 
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {

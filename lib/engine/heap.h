@@ -88,7 +88,6 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
 /* Frees all host memory of a heap whose backing is closed. */
 void weir__heap_drop(struct weir_heap *h);
 
-/* Sets the memory for blocks to `total` bytes. */
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
 
 /* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
@@ -153,7 +152,6 @@ static inline weir_status weir__heap_full_status(const struct weir_heap *h) {
                                                                                : WEIR_E_NO_MEMORY);
 }
 
-/* Converts a result of placement.h into a status. */
 static inline weir_status weir__heap_status(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;

@@ -385,27 +385,10 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Records a change of reserved memory as an event. */
-static void record_reserve_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
-                                  uint64_t started) {
-    uint64_t after = weir__heap_reserve(h);
-
-    if (after > before) {
-        r->grew = 1;
-        weir__heap_update_peak(h);
-        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
-                            weir__device_elapsed_ns(h->e.device, started), after);
-        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
-    } else if (after < before) {
-        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
-                            weir__device_elapsed_ns(h->e.device, started), after);
-    }
-}
-
 /* Carries out a plan.  `state` is the state of the plan's window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
-    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
+    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h), after;
     uint64_t id = state == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
     int pending = 0;
@@ -429,7 +412,17 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
             release_memory(h, g->moves[i].to);
     if (pending) /* without this event, the frees in the moved memory might get none */
         weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
-    record_reserve_change(h, r, before, started);
+    after = weir__heap_reserve(h);
+    if (after > before) {
+        r->grew = 1;
+        weir__heap_update_peak(h);
+        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
+                            weir__device_elapsed_ns(h->e.device, started), after);
+        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
+    } else if (after < before) {
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
+                            weir__device_elapsed_ns(h->e.device, started), after);
+    }
     return status;
 }
 

@@ -2,8 +2,6 @@
 /* stream_uses.h: records the other streams that use a block (weir_use), until the block is freed.
  *
  * One lock guards the table.  While the table is empty, requests do not take the lock (slow_path.h).
- *
- * This file must not depend on engines or drivers.
  */
 #ifndef WEIR_STREAM_USES_H
 #define WEIR_STREAM_USES_H
