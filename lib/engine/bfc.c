@@ -44,8 +44,7 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
         bytes = weir__growth_smaller(h->e.options, bytes, least, GRANULARITY);
-        if (bytes < least)
-            bytes = least;
+        bytes = weir__size_larger(bytes, least);
     }
     if (result == CUDA_SUCCESS) {
         placed = weir__placement_add(h->placement[0], base, bytes);
@@ -66,7 +65,6 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
 
 /* Returns the size of the next region for a request of `bytes` bytes, or 0 if the limit does not allow it. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
-    uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
     if (h->e.options->engine == WEIR_ENGINE_BFC_FIXED) {
@@ -75,12 +73,11 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
     /* BFC's growth policy tries ever smaller sizes, so it does not use state.device_free. */
-    device_free =
-        h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
+    state.device_free =
+        h->e.options->growth == WEIR_GROWTH_BFC ? SIZE_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
     state.in_use = (size_t)h->in_use;
     state.limit = weir__heap_growth_limit(h);
-    state.device_free = (size_t)device_free;
     return weir__growth_step(h->e.options, &state, GRANULARITY, &h->cursor);
 }
 

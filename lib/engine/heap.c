@@ -181,7 +181,6 @@ static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed
     weir_status status = WEIR_OK, one;
 
     for (size_t i = 0; i < freed->count; i++) {
-        one = WEIR_OK;
         if (on && id != WEIR_ENGINE_UNKNOWN) {
             one = free_without_event(h, freed->block[i], on);
         } else if (id == WEIR_ENGINE_OBSERVED) {

@@ -914,16 +914,15 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 
 /* Returns OK if the device can map physical allocations (VMM), else E_NOT_SUPPORTED or the driver's error. */
 static weir_status check_device(struct weir_device *device) {
+    CUresult result = CUDA_SUCCESS;
     int can = 0;
-    CUresult result;
 
-    if (!(device->driver->capabilities & WEIR_CAP_VIRTUAL))
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    result = device->driver->cuDeviceGetAttribute(
-        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->ordinal);
-    if (result != CUDA_SUCCESS)
+    if (device->driver->capabilities & WEIR_CAP_VIRTUAL)
+        result = device->driver->cuDeviceGetAttribute(
+            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->ordinal);
+    if (can || result != CUDA_SUCCESS)
         return weir__device_status(device, result);
-    return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static void mapped_close(struct weir_heap *h) {
