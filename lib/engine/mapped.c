@@ -737,7 +737,6 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 /* Releases idle physical allocations down to `keep` bytes.  Sets *pending if pending work keeps memory reserved. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
-    const struct weir_mapped_window none = {0};
     struct weir_mapped_handle unit;
     struct weir_driver_scope scope;
     weir_status status;
@@ -745,7 +744,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
     unmap_completed_aliases(h, 0);
     if (!weir__mapped_survey(h, 0))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__mapped_find_spares(g, &none, OTHERS);
+    weir__mapped_find_spares(g, &(struct weir_mapped_window){0}, OTHERS);
     if (!reserve_entries(g, 0, g->handle_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = weir__device_status(
