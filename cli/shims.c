@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shims.c: see shims.h.  A new shim replaces the file of an old shim in one step, so two processes may compile at
- * once. */
+/* shims.c: see shims.h. */
 #include "cli/shims.h"
 
 #include <dirent.h>

@@ -277,8 +277,8 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
     return key && weir__map_remove(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block at the freed address from the map, and returns the block.  Returns NULL if there is no such block.
- * Returns NULL, too, if the block is newer than the free, since the trace already contains the older block's free. */
+/* Removes the block at the freed address from the map, and returns the block.  Returns NULL if there is no such block,
+ * or only one that was allocated after the free. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;

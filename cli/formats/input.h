@@ -2,7 +2,7 @@
 /* input.h: opens a trace, or a file of another program that weir converts to a trace.  weir recognises the format of a
  * file by its first line.
  *
- * This file must not depend on the code that uses the events.
+ * This file must not depend on the code that uses the trace.
  */
 #ifndef WEIR_CLI_INPUT_H
 #define WEIR_CLI_INPUT_H

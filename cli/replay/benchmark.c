@@ -341,7 +341,7 @@ static int query_benchmark_device(struct benchmark *benchmark) {
 
 const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Replays the trace with a limit of `units' times limit_step, and stores the device's memory in the same units.
+/* Replays the trace with a limit of `units' times limit_step.  Sets *most to the device's memory divided by limit_step.
  * Returns 1 if all requests succeed, 0 if one fails, -1 if the replay cannot run. */
 static int try_limit_units(const struct benchmark *benchmark, size_t trace,
                            const char *configuration, const weir_options *options, double busy,
@@ -733,8 +733,8 @@ static int create_benchmark_rows(struct benchmark *benchmark) {
 
 /* ---- files ---- */
 
-/* Writes the events of all rows to the file of --trace-events.  The file shows each row as a process.  Returns 1 on
- * success.  On failure, prints a message and returns 0. */
+/* Writes the events of all rows of the results table to the file of --trace-events.  The file shows each row as a
+ * process.  Returns 1 on success.  On failure, prints a message and returns 0. */
 static int write_timelines(const struct benchmark *benchmark) {
     FILE *file = benchmark->timeline_file ? fopen(benchmark->timeline_file, "we") : NULL;
     uint64_t missing = 0;

@@ -794,7 +794,7 @@ static int make_trial(struct replay *replay, json_t **out) {
 
 /* ---- the device ---- */
 
-/* Joins the process group of the environment, if there is one, and returns the driver table for the replay.  On
+/* Joins the group of processes that WEIR_GROUP names, if it is set, and returns the driver table for the replay.  On
  * failure, prints a message and returns NULL. */
 static const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal) {
     char why[WEIR_GROUP_WHY], shown[WEIR_GROUP_SHOWN];

@@ -309,7 +309,7 @@ static int count_event(struct explain *explain, weir_trace_reader *reader,
     }
 }
 
-/* ----------------------------------- the order of groups, and the preallocation ---- */
+/* ----------------------------------- the groups of a whole trace ---- */
 
 static int compare_explained_groups(const void *left, const void *right) {
     const struct explain_group *a = *(struct explain_group *const *)left;

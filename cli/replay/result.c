@@ -88,7 +88,7 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure of a run to the mean of the values `key' in its iterations, from number `from' on. */
+/* Sets a figure of a run to the mean of the values `key' of its iterations, without the first `from' iterations. */
 static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);

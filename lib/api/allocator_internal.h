@@ -42,8 +42,8 @@ struct weir_allocator {
     /* If fewer than `low` bytes are idle, a background thread reserves memory until `high` bytes are idle.  Both are 0
      * if the option grow_ahead is off. */
     uint64_t low, high;
-    /* The bytes that the last release left above a lowered limit, and the number of allocations and frees until then.
-     * Only the thread that adapts limits uses these fields. */
+    /* The bytes that stayed reserved above the limit at the last release, and the count of allocations and frees up to
+     * this release.  Only the thread that adapts limits uses these fields. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
@@ -112,7 +112,7 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
 /* Allocate and free a block on a bound default stream of the primary context.  `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes the text with which other processes open up to `most` bytes at `address`, which may lie in several blocks. */
+/* Writes the text of weir_ipc_make() for the blocks that contain the `most` bytes from `address` on. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);

@@ -91,9 +91,9 @@ uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t mos
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.  `of`
- * is the caches, the guard, or NULL, and `live` calls `see` for each live block.  Takes the engine's lock, and then the
- * locks of `of`. */
+/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.  If
+ * `of`, the caches or the guard, is not NULL, `live` passes each live block of `of` to its argument `see`.  Takes the
+ * engine's lock, and then the locks of `of`. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
                             uint64_t most);

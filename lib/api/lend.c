@@ -29,11 +29,11 @@
 /* weir does not count pinned memory in a driver's pool that has more than this number of 32 MiB parts. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of an engine's memory, which can only be released whole.  `bytes` is the size of all pieces that cannot be
- * released.  `bytes` is too small if another thread adds memory at the same time. */
+/* The pieces of an engine's memory.  A trim releases a piece as a whole or not at all.  `bytes` is the size of all
+ * pieces that the trim keeps.  `bytes` is too small if another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;
-    /* sorted by address; the size 0 marks a piece whose size `bytes` already includes */
+    /* sorted by address; once `bytes` includes a piece, the piece has the size 0 */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;

@@ -323,7 +323,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns the bytes that the device, or after WEIR_E_LIMIT the limit, lacks for a request on a captured stream. */
+/* Returns how many bytes a failed request on a captured stream lacks.  The limit counts only after WEIR_E_LIMIT. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
@@ -337,7 +337,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* Only the pool engine returns WEIR_E_LIMIT here, since other engines apply no limit to captured memory. */
+    /* Only the pool engine returns WEIR_E_LIMIT here.  Other engines apply no limit to requests in a capture. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)

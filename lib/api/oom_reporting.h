@@ -12,7 +12,7 @@ int weir__oom_report_is_wanted(const char *to);
 /* Writes an OOM report about this thread's last failed request, once for each cause.  Returns 1 if a report was
  * written, else 0. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The setting's name in advice on a limit that only the program's code can change.  Readers compare the address. */
+/* The name in a report's advice if only the program's code can change the limit.  Compare the address, not the text. */
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);

@@ -146,7 +146,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     return weir__end_call(result_before, status);
 }
 
-/* Allocates a block from the cache `c`, or in miss().  `id` is the stream's id, or 0 if the stream surely exists. */
+/* Allocates a block from the cache `c`, or calls miss().  `id` is the stream's id, or 0 if `c` surely is its cache. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {

@@ -22,7 +22,7 @@ struct weir_problem {
 /* The size of a buffer for the text of an amount or of a factor.  The text of a factor above 1e15 is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
-/* Writes the reason why a text is not a valid value to *problem.  Returns 0. */
+/* Writes to *problem why a text is not a valid value.  Returns 0. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -46,7 +46,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* Stores the zeros last, so that a thread that reads one also reads c->requested and c->in_use as reduced above. */
+    /* Stores 0 last, so that a thread that reads 0 also reads the new values of c->requested and c->in_use. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);

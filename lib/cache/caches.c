@@ -26,7 +26,7 @@ enum {
     DEFAULT_STREAMS = 256
 };
 
-/* If weir can reuse more freed bytes than this only after a device wait, reused stream handles get no cache. */
+/* weir makes no cache for a reused stream handle while more freed bytes than this wait for the device. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
@@ -135,7 +135,7 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
 }
 
 /* Sets the cap of a cache's idle bytes to an equal share of the bytes that all caches may keep, and lowers larger caps
- * to this share.  A limit that the user has set also holds before other caches flush.  The caller holds f->lock. */
+ * to this share.  All caps together never exceed a limit by the user.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -235,8 +235,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes idle memory from the cache to the engine.  The caller holds f->lock, so that OOM recovery in another thread
- * finds the memory in one of the two.  If the driver orders reuse, f->lock is released meanwhile. */
+/* Flushes idle memory from the cache to the engine.  The caller holds f->lock, which makes OOM recovery in another
+ * thread wait for the flush.  Only if the driver orders reuse, weir releases f->lock during the flush. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -456,8 +456,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Passes blocks to the driver that the program freed during captures.  If an earlier stream with this handle freed the
- * blocks, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
+/* Passes to the driver the blocks that the program freed during captures.  If the blocks were freed on an earlier
+ * stream, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);

@@ -315,8 +315,8 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* If s->bytes is not 0, s->base is valid when read afterwards.  The base may be that of a later block, since
-         * another thread may reuse the record at any time. */
+        /* Another thread may reuse the record for a later block at any time, so this code compares the base.  The base
+         * is valid only if s->bytes is not 0. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
@@ -347,8 +347,8 @@ struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, siz
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the records of all blocks, live or not, under the lock.  For a whole block, `visit` may read only atomic
- * fields and `slot_units`, since another thread may write the other fields. */
+/* Visits the records of all blocks, live or not, under the lock.  If a block is not divided into slots, `visit` may
+ * read only atomic fields and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

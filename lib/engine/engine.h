@@ -222,8 +222,8 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks in the order of the stream `id`, perhaps outside a call on this stream.  `id` may be OBSERVED
-     * or UNKNOWN (see WEIR_ENGINE_OBSERVED); for the pool and direct engines, it is OBSERVED. */
+    /* Frees live blocks in the order of the stream `id`.  The current call may be on another stream.  If `id` is
+     * WEIR_ENGINE_OBSERVED, as always for the pool and direct engines, the work on the blocks has completed. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -306,7 +306,8 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Finishes completed frees without a wait.  Returns frees.waiting; sets *silent, unless NULL (see weir_survey). */
+/* Finishes completed frees without a wait.  Returns the number of frees whose event has not completed.  If `silent` is
+ * not NULL, sets *silent to the number of streams with frees that have no event. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 

@@ -389,7 +389,7 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
     placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_after_waits(h, r, on, out);
-    /* unreached: a failure other than missing host memory, since the backing has just made room for the block */
+    /* unreached: WEIR_PLACEMENT_NO_FIT, since make_room() has just added free memory for the block */
     return weir__heap_status(placed);
 }
 

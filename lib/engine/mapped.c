@@ -486,7 +486,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* Memory can move to a named address only after an event, so each stream records an event in its next call. */
+    /* Makes each stream record an event soon, since memory can move to the requested address only after an event. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
@@ -643,7 +643,7 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
         h->reserved_peak = peak;
         weir__heap_update_peak(h);
     }
-    /* The added bytes include memory that the driver has failed to release. */
+    /* If the mapping failed and the driver also failed to release the new memory, *added includes this memory. */
     *added = (size_t)(weir__heap_reserve(h) - before);
     return status;
 }
@@ -727,7 +727,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
         return status;
     placed =
         weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
-    /* If the new memory has merged with free memory below w.base, no free block starts there. */
+    /* There is no fit if the new memory has become the end of a free chunk that starts below w.base. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }

@@ -201,8 +201,8 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 /* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans which memory weir moves to the addresses of *w, and which new memory it maps there.  Sets *planned to the bytes
- * of new memory.  Returns 0 without host memory. */
+/* Plans how weir fills the range *w of addresses: by moved memory and by new memory.  Sets *planned to the bytes of new
+ * memory.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -50,7 +50,7 @@ struct weir_pool_engine {
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The blocks for growth, guarded by `growing`.  Afterwards, only blocks that the driver cannot free remain. */
+    /* The temporary blocks of a growth, or those that the driver failed to free.  Guarded by `growing`. */
     struct {
         CUdeviceptr block;
         size_t bytes;
@@ -232,12 +232,12 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* The pool grows only after all idle memory is used, so half of WEIR_POOL_PROBES blocks must suffice for it. */
+        /* Makes the blocks so large that half of p->probe uses up the idle memory and half is left for growth. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* Rounds to whole units of the pool, so that later blocks start at a unit if this one cannot be freed. */
+        /* Rounds up to whole units, so that later blocks stay aligned even if the driver cannot free this block. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -340,7 +340,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     before = pool_read_reserve(p);
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
-        /* unreached: 0, the value if another thread has grown the pool to `target` meanwhile */
+        /* unreached: `before` is at least `target` only if another thread has grown the pool meanwhile */
         weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
                             weir__device_elapsed_ns(e->device, started), after);
     }
@@ -423,7 +423,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Another pass does not help without reports of reserved memory, or if a temporary block cannot be freed. */
+        /* Repeats only if reserved memory is reported and has fallen, and if no temporary block is left. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
@@ -462,7 +462,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
-        /* unreached: 0, the value if another thread's free has lowered reserved memory to `keep` meanwhile */
+        /* unreached: `before` is at most trim->keep only if another thread's free has lowered reserved memory */
         weir__engine_record(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
                             trim->released, weir__device_elapsed_ns(p->e.device, started), after);
     }
@@ -507,7 +507,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* Lowers the maximum of reserved memory, since the trim may release more memory than the request has added. */
+    /* Updates p->ceiling, since the trim may have released more memory than the failed request had added. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);

@@ -19,7 +19,7 @@ enum {
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* While memory is short, an event follows when a stream's live bytes fell by this many `least_event_bytes`. */
+    /* While memory is short, a stream whose live bytes fell by this times `least_event_bytes` gets an event. */
     STRICT_FACTOR = 4,
     /* The most bytes of all frees without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
@@ -27,7 +27,7 @@ enum {
     MOST_OPEN = 128,
     /* The maximum of `covered_bursts`. */
     MOST_DOUBLINGS = 2,
-    /* weir records an event if live bytes exceed their minimum by at most 1/SLACK of their fall from the peak. */
+    /* Live bytes are near their minimum if they exceed it by at most 1/SLACK of the bytes by which they fell. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
@@ -397,7 +397,7 @@ static uint64_t room_above_net_low(const struct weir_order *o, const struct weir
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers net_bytes by 1 and raises net_drop by 1, so `above` falls by 1 + 1 / SLACK. */
+    /* Each freed byte lowers `above` by (SLACK + 1) / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -451,7 +451,7 @@ static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_st
     return 0;
 }
 
-/* Makes the stream's frees available to other streams, if necessary by an event.  Returns 1 on success, else 0. */
+/* Records an event after the stream's frees or, if the stream is idle, finishes them.  Returns 1 on success, else 0. */
 static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)

@@ -53,10 +53,10 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The lowest value that `net_bytes` had at an event, since a request last found no free memory. */
+    /* The lowest value of `net_bytes` at an event.  Starts again after a request has found no free memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* How many times in a row events had covered nearly all of the stream's frees when another stream called. */
+    /* The number of the stream's last bursts of calls whose frees nearly all got events, at most MOST_DOUBLINGS. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */

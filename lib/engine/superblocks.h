@@ -49,8 +49,8 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
  * and then subtracts its size from `idle`.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 after a wait for the
- * device.  The caller has the duties that weir__superblocks_put() states for *empty. */
+/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 after a device wait.  The
+ * caller frees the superblock, or adds it again if the driver fails, and then subtracts its size from `idle`. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if an empty superblock can be freed only after a device wait, else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);

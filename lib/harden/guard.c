@@ -573,7 +573,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* After E_CAPTURE, frees the block unless a copy from the block to h->buffer may still be running. */
+    /* On a captured stream, frees the block unverified, unless a copy to h->buffer may still read the block. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else

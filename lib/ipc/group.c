@@ -42,7 +42,7 @@ struct group_slot {
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The bytes after the last even and odd change, with the number of the change in the lower CHANGE_BITS bits. */
+    /* The member's bytes after its last two changes.  Change N writes value[N % 2], with N in the lower bits. */
     _Atomic uint64_t value[2];
     /* The fields below do not affect the group's counter. */
     _Atomic uint64_t weight, idle;

@@ -52,8 +52,8 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
 /* Charges the estimated memory of a context to the group, before the context is created.  The primary context is
  * charged only once.  Returns 1, or 0 if the limit would be exceeded. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
-/* Subtracts the estimated memory of a destroyed context from the group.  For the primary context, the caller calls it
- * at each release, and the last call subtracts the estimate. */
+/* Subtracts the estimated memory of a destroyed context from the group.  Must be called at each release of the primary
+ * context, but only the last of these calls subtracts the estimate. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of the primary context after cuDevicePrimaryCtxReset. */
 void weir__group_context_lost(struct weir_group *g);

@@ -164,7 +164,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* The sum includes h.reserved, so weir__process_peers_publish_reserved() adds only the change since now. */
+        /* weir__process_peers_publish_reserved() later adds only the difference from this h.reserved to the sum. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -339,7 +339,7 @@ static uint64_t set_share_limits(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes this process's memory, and answers all requests.  The caller holds `stepping`. */
+/* Publishes how much memory this process has, and answers other processes' requests.  The caller holds `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;

@@ -93,7 +93,7 @@ int weir__registry_slot(struct weir_slot_file *f);
 
 /* Returns the value of the bell, a futex word in the file on which threads of all processes sleep. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
-/* Sleeps until the registry's bell differs from `bell`, at most for the given milliseconds. */
+/* Sleeps until a process changes the registry's futex word from the value `bell`, for at most `milliseconds`. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
 /* Changes the registry's bell, a futex word, and wakes the threads of all processes that sleep on it. */
 void weir__registry_ring(struct weir_slot_file *f);

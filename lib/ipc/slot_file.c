@@ -377,8 +377,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if the descriptor no longer holds the lock of this process's slot, else 0.  Another part of the program may
- * have closed the descriptor, and the file may be open again under its number. */
+/* Returns 1 if the descriptor no longer holds the lock of this process's slot, else 0.  The program may have closed the
+ * descriptor, and later opened the file with an equal descriptor number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

@@ -49,8 +49,8 @@ struct weir_slot_kind {
     size_t slot_bytes; /* at most 512 */
     size_t map_bytes;  /* the number of bytes that a process maps, from the start of the file */
     /* Set if a slot counts the memory of a process.  Such a slot has a second lock, the life lock, which shows whether
-     * the process still runs.  slot_file.c never clears such a slot, since its bytes stay counted until the process has
-     * ended. */
+     * the process still runs.  slot_file.c does not clear such a slot, since the slot's bytes must first be subtracted
+     * from the total. */
     int is_counted;
 };
 

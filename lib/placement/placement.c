@@ -512,8 +512,7 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
 }
 
 /* Removes the chunks that wait for frees of the first stream from the set that all streams may use, and returns them as
- * a list, linked by `newer`.  The other chunks get the sequence 0, as does the part of a chunk above r->used, which no
- * block has used. */
+ * a list, linked by `newer`.  The other chunks, and memory that no block has used, get the sequence 0. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 

@@ -166,7 +166,7 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s`.  If `sequence` is 0, frees the block for all streams, and `s`
  * may be NULL.  Returns OK, FOREIGN, INTERIOR, FREE or NO_MEMORY.  An error changes nothing.  NO_MEMORY cannot occur if
- * `sequence` is 0 or `s` is the fallback. */
+ * `sequence` is 0 or s->is_fallback is set. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);

@@ -41,7 +41,7 @@ enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED, DEFERRED };
 
 /* A chunk's record has 32 bytes, so that it never crosses the end of a cache line. */
 struct chunk {
-    /* The chunk's address in granules.  While the table grows, an old record has its number in the new table here. */
+    /* The chunk's address in granules.  In a table that is being replaced, the record's index in the new table. */
     uint64_t address;
     uint64_t size; /* in granules; 0 for a region's border record */
     uint32_t prev; /* the adjacent chunks */

@@ -207,7 +207,7 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
 }
 
 /* Returns 1 if weir should not ask other processes again, else 0.  The round began at `began', with the figures
- * `before'.  Sets *alone to the end of the wait for the driver to free memory of ended processes, or to 0. */
+ * `before'.  *alone is the time until which weir waits for memory of ended processes, or 0. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -217,7 +217,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* weir asks again if the other processes can release enough memory, all but the `unavailable' bytes. */
+        /* Asks again if the request fits beside the `unavailable' bytes, which other processes cannot release. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {

@@ -48,7 +48,7 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets run->reserved to the bytes that a run without growth of reserved memory probably needed. */
+/* Estimates how much reserved memory the run needed, from the ratio of reserved to used memory in `target`. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 

@@ -711,8 +711,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse memory freed up to `waited`, after a wait for these frees.  While the pool receives requests,
- * excludes memory that a capture may have freed, since the wait does not order branches of the captured graph. */
+/* Lets all streams reuse memory freed up to `waited`, after a wait for these frees.  The wait does not cover captured
+ * work, so memory that a capture may have freed is left out while pool->accepts is set. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {

@@ -256,8 +256,7 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 /* ---- the lock ---- */
 
 /* The tensor allocator of the only device in use; NULL if no device or several are in use.  With several devices, no
- * lock is biased to a thread.  Such a thread could hold the lock while it waits for its device, and delay other
- * devices' threads. */
+ * lock is biased to a thread, since its wait for one device could delay threads of the other devices. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */

@@ -454,7 +454,7 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Frees idle memory of all allocators.  If `but` is not NULL, frees only memory of the other allocators on its device.
+/* Frees idle memory of all allocators or, if `but` is not NULL, of the other allocators on the device of `but`.
  * Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 

@@ -737,8 +737,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* Marks the device's allocators as lost, since a reset destroys the streams and events that they need.  Blocks of the
- * driver's own pools would outlive the context. */
+/* Marks the device's allocators as lost, even if their blocks outlive the reset, since the reset destroys the streams
+ * and events that the allocators need. */
 void weir__served_mark_lost(int device) {
     int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 

@@ -174,7 +174,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the values over time, since they leave too little space for the statistics. */
+        /* Drops the timeline from the line, since too little space is left for the statistics. */
         *line = before;
 }
 

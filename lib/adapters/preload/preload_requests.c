@@ -38,7 +38,7 @@ static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* With only one device, no driver call is needed.  The allocator reports a missing context. */
+    /* With only one device, no driver call is needed. */
     if (count_visible_devices() == 1 && (!is_default_stream(stream) || weir__served_known() > 0))
         return 0;
     if (is_default_stream(stream))

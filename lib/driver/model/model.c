@@ -385,7 +385,7 @@ static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* adds the cost of this thread's last driver calls to the clock, or to the period that ends */
+    /* The call adds the cost of this thread's last driver calls to the clock or, in a period, to a->ns. */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {

@@ -29,7 +29,7 @@ struct model_graph_block {
     struct model_block block;
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
-    /* the steps of the graph that allocates the block; NULL once they were freed */
+    /* the list of a graph's steps, one of which allocates this block; NULL once the list is freed */
     const struct model_plan *owner;
     uint64_t mapped; /* the size of the block's own mapping, in whole pages */
     int holders;     /* the number of graph steps for the block, plus 1 while it is allocated */

@@ -66,8 +66,8 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores a text about a use of memory that is not ordered after an earlier use.  Does nothing if a list lacks an
- * element for want of host memory, since the use may be ordered.  `stream` is NULL for the host. */
+/* Stores a text about a use of memory that is not ordered after an earlier use.  Stores nothing if host memory was too
+ * short for a complete list of ordered uses.  `stream` is NULL for the host. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;

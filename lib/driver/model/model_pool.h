@@ -32,7 +32,7 @@ struct model_pool {
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* The number of the physical allocation that reuses the host memory of the freed pool; 0 before the free. */
+    /* After this many physical allocations, a call with the freed pool ends the process.  0 before the free. */
     uint64_t ended_after_allocations;
 };
 

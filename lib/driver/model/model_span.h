@@ -108,8 +108,8 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 /* Returns the number of units in free spans whose physical memory could move into a block at the start of `span`. */
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
-/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of units that other free spans
- * lose for the block.  On failure returns NULL and changes nothing. */
+/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of units of physical memory
+ * that the block gets from other free spans.  On failure returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
 /* Adds physical memory where the next block would be placed, but makes no block.  Returns 0 on success.  On failure
