@@ -471,8 +471,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = create_parts(a);
     if (status != WEIR_OK)
         goto release_context;
-    weir__uses_open(&a->uses, &a->device.slow_path);
-    weir__graphs_open(&a->reserve.graphs);
+    a->uses.paths = &a->device.slow_path;
     pthread_mutex_init(&a->first_request, NULL);
     a->local_peer.driver = c->driver;
     a->local_peer.device = a->device.ordinal;
@@ -713,7 +712,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__device_free_wait_block(&a->device);
     weir__set_driver_result(result_before);
     a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
-    weir__graphs_close(&a->reserve.graphs);
+    weir__map_clear(&a->reserve.graphs.map);
     weir__uses_close(&a->uses);
     weir__counters_close(&a->counters);
     pthread_mutex_destroy(&a->first_request);

@@ -541,7 +541,7 @@ static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, we
                                     struct weir_use_list *uses) {
     weir_status status;
 
-    if (!weir__graphs_has(&f->v->graphs, block))
+    if (!weir__addresses_has(&f->v->graphs, block))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = f->engine->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)

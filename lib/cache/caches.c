@@ -700,7 +700,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
     const struct weir_slab *s = weir__records_find(&f->records, block);
 
     return s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) > 0
-                                        : weir__graphs_has(&f->v->graphs, block);
+                                        : weir__addresses_has(&f->v->graphs, block);
 }
 
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Searches backwards page by page,

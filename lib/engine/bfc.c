@@ -2,16 +2,12 @@
 /* bfc.c: the bfc engine, which takes regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do.
  *
  * It frees a region by cuMemFree, which waits for all work of the device.
- *
- * This file must not depend on other engines, or on how blocks are placed and ordered.
  */
 #include "base/size.h"
 #include "engine/heap.h"
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* The page size of cuMemAlloc.  The driver puts several smaller allocations into a page, at multiples of 512 bytes. */
-#define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
@@ -25,11 +21,11 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
     /* If cuMemFree fails, tries once more: weir has no record of the memory, and could not free it later. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
-    if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
+    if (*bytes >= WEIR_DRIVER_PAGE || weir__heap_room(h) < WEIR_DRIVER_PAGE)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = driver->cuMemAlloc(base, DRIVER_PAGE);
+    result = driver->cuMemAlloc(base, WEIR_DRIVER_PAGE);
     if (result == CUDA_SUCCESS)
-        *bytes = DRIVER_PAGE;
+        *bytes = WEIR_DRIVER_PAGE;
     return result;
 }
 
@@ -39,9 +35,8 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
     int placed = WEIR_PLACEMENT_NO_MEMORY;
-    CUresult result;
+    CUresult result = weir__driver_enter(driver, h->e.device->context, &scope);
 
-    result = weir__driver_enter(driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
     for (;;) {
@@ -49,8 +44,7 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
         bytes = weir__growth_smaller(h->e.options, bytes, least, GRANULARITY);
-        if (bytes < least)
-            bytes = least;
+        bytes = weir__size_larger(bytes, least);
     }
     if (result == CUDA_SUCCESS) {
         placed = weir__placement_add(h->placement[0], base, bytes);
@@ -71,7 +65,6 @@ static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, s
 
 /* Returns the size of the next region for a request of `bytes` bytes, or 0 if the limit does not allow it. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
-    uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
     if (h->e.options->engine == WEIR_ENGINE_BFC_FIXED) {
@@ -80,28 +73,26 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
     /* BFC's growth policy tries ever smaller sizes, so it does not use state.device_free. */
-    device_free =
-        h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
+    state.device_free =
+        h->e.options->growth == WEIR_GROWTH_BFC ? SIZE_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
     state.in_use = (size_t)h->in_use;
     state.limit = weir__heap_growth_limit(h);
-    state.device_free = (size_t)device_free;
     return weir__growth_step(h->e.options, &state, GRANULARITY, &h->cursor);
 }
 
 static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     uint64_t started = h->e.device->driver->ticks();
     size_t least = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY);
-    size_t step, got = 0;
+    size_t step = region_size(h, least), got = 0;
     weir_status status;
 
-    step = region_size(h, least);
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);
     /* If the limit leaves less than a page of the driver (2 MiB), reports the limit as the cause. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
-        weir__heap_room(h) < DRIVER_PAGE)
+        weir__heap_room(h) < WEIR_DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&h->cursor);
@@ -170,8 +161,6 @@ static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim)
     return weir__device_status(h->e.device, result);
 }
 
-/* ---- estimates ----------------------------------------------------------------------- */
-
 static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) {
     int may_wait = h->e.options->recovery_timeout_ms != UINT32_MAX;
     uint64_t idle = 0, pages = 0, room;
@@ -183,13 +172,13 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
         idle += r.bytes;
-        pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
+        pages += weir__size_round_down(r.bytes, WEIR_DRIVER_PAGE);
     }
     room = weir__size_subtract(weir__engine_limit(&h->e),
                                h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
     /* A region smaller than a driver page may have an address that the caches cannot use. */
-    return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+    return h->e.options->cache == WEIR_SWITCH_ON && added < WEIR_DRIVER_PAGE ? 0 : added;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -225,7 +214,6 @@ weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine *
         return status;
     if (setup->options->engine == WEIR_ENGINE_BFC_FIXED)
         h->e.step_bytes = 0;
-    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -4,16 +4,11 @@
  *
  * It shows how slow the driver is without an allocator, and helps a user to find out whether an allocator causes a
  * fault.  cuMemFree waits for all work of the device, so stream order always holds.
- *
- * This file must not depend on growth, release thresholds or other engines.
  */
 #include <stdlib.h>
 
 #include "base/size.h"
 #include "engine/driver_blocks.h"
-
-/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
-#define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
     struct weir_engine e;
@@ -21,7 +16,7 @@ struct direct {
 };
 
 static void direct_close(struct weir_engine *e) {
-    weir__sizes_close(&((struct direct *)e)->live);
+    weir__map_clear(&((struct direct *)e)->live.map);
     free(e);
 }
 
@@ -58,18 +53,17 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUdeviceptr block = 0;
 
     if (status == WEIR_OK)
-        status = direct_alloc_counted(p, r->bytes, &block);
-    if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && block % WEIR_PAGE != 0) {
-        status = direct_free_block(p, block);
+        status = direct_alloc_counted(p, r->bytes, &r->block);
+    if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && r->block % WEIR_PAGE != 0) {
+        status = direct_free_block(p, r->block);
         if (status == WEIR_OK)
-            status = direct_alloc_counted(p, weir__size_larger(r->bytes, SHARED_PAGE), &block);
+            status =
+                direct_alloc_counted(p, weir__size_larger(r->bytes, WEIR_DRIVER_PAGE), &r->block);
     }
     if (status != WEIR_OK)
         return status;
-    r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
     /* Records no event for this growth, since there would be one for each block. */
@@ -142,19 +136,17 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
-    pthread_mutex_lock(&live->lock);
+    weir__lock_take(&live->lock);
     /* Most queries pass the start of a block, which is its key in the map. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__visit_list(visit,
-                                 &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+        count = weir__visit_show(visit, visit->address, bytes);
     for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
-            count += weir__visit_list(
-                visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
+            count += weir__visit_show(visit, slot->key, slot->value);
     }
-    pthread_mutex_unlock(&live->lock);
+    weir__lock_give(&live->lock);
     return count;
 }
 
@@ -178,7 +170,6 @@ weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &direct_ops;
-    weir__sizes_open(&p->live);
     *out = &p->e;
     return WEIR_OK;
 }

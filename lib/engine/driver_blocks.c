@@ -7,18 +7,11 @@
 #include "base/result.h"
 #include "base/size.h"
 
-void weir__async_open(struct weir_async *async, struct weir_device *device) {
-    async->device = device;
-    async->joined = NULL;
-    pthread_mutex_init(&async->joining, NULL);
-}
-
 void weir__async_close(struct weir_async *async) {
     const struct weir_driver *driver = async->device->driver;
 
     if (async->joined)
         (void)WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamDestroy(async->joined));
-    pthread_mutex_destroy(&async->joining);
 }
 
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
@@ -77,7 +70,7 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
                                struct weir_use_list *uses) {
     CUresult result;
 
-    pthread_mutex_lock(&async->joining);
+    weir__lock_take(&async->joining);
     result = join_stream(async, stream, 0);
     for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
         result = join_stream(async, uses->use[i].stream, uses->use[i].id);
@@ -85,25 +78,8 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     }
     if (result == CUDA_SUCCESS)
         result = async->device->driver->cuMemFreeAsync(block, async->joined);
-    pthread_mutex_unlock(&async->joining);
+    weir__lock_give(&async->joining);
     return result;
-}
-
-/* The caller has relaxed this thread's capture mode. */
-static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
-                                      weir_stream stream, struct weir_use_list *uses) {
-    weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
-    CUresult result;
-
-    if (status != WEIR_OK)
-        return status;
-    result = uses ? free_with_uses(async, block, stream, uses)
-                  : weir__async_free_on(async->device, block, stream);
-    if (result != CUDA_ERROR_INVALID_VALUE)
-        return weir__device_status(async->device, result);
-    status = weir__device_capture(async->device, stream);
-    weir__set_driver_result((int)result);
-    return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
 }
 
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
@@ -115,7 +91,19 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(async->device, result);
-    status = async_free_relaxed(async, block, stream, uses);
+    status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
+    if (status == WEIR_OK) {
+        result = uses ? free_with_uses(async, block, stream, uses)
+                      : weir__async_free_on(async->device, block, stream);
+        if (result != CUDA_ERROR_INVALID_VALUE)
+            status = weir__device_status(async->device, result);
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        status = weir__device_capture(async->device, stream);
+        weir__set_driver_result((int)result);
+        if (status == WEIR_OK)
+            status = WEIR_E_NOT_OWNED;
+    }
     weir__driver_unrelax(driver, &scope);
     return status;
 }
@@ -124,43 +112,34 @@ int weir__async_is_pending(struct weir_async *async) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
 
-    pthread_mutex_lock(&async->joining);
+    weir__lock_take(&async->joining);
     if (async->joined)
         result =
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
-    pthread_mutex_unlock(&async->joining);
+    weir__lock_give(&async->joining);
     return result != CUDA_SUCCESS; /* after a failed query, frees may be pending */
 }
 
 /* ---- sizes ---- */
 
-void weir__sizes_open(struct weir_sizes *sizes) {
-    pthread_mutex_init(&sizes->lock, NULL);
-}
-
-void weir__sizes_close(struct weir_sizes *sizes) {
-    weir__map_clear(&sizes->map);
-    pthread_mutex_destroy(&sizes->lock);
-}
-
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit) {
     int fits;
 
-    pthread_mutex_lock(&sizes->lock);
+    weir__lock_take(&sizes->lock);
     fits = bytes <= limit && sizes->in_use <= limit - bytes;
     if (fits)
         sizes->in_use += bytes;
-    pthread_mutex_unlock(&sizes->lock);
+    weir__lock_give(&sizes->lock);
     return fits;
 }
 
 int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live) {
-    pthread_mutex_lock(&sizes->lock);
+    weir__lock_take(&sizes->lock);
     is_live = is_live && weir__map_put(&sizes->map, block, bytes);
     if (!is_live)
         sizes->in_use -= bytes;
     sizes->in_use_peak = weir__size_larger(sizes->in_use_peak, sizes->in_use);
-    pthread_mutex_unlock(&sizes->lock);
+    weir__lock_give(&sizes->lock);
     return is_live;
 }
 
@@ -168,68 +147,56 @@ int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *byte
     uintptr_t known = 0;
     int is_live;
 
-    pthread_mutex_lock(&sizes->lock);
+    weir__lock_take(&sizes->lock);
     is_live = weir__map_remove(&sizes->map, block, &known);
-    pthread_mutex_unlock(&sizes->lock);
+    weir__lock_give(&sizes->lock);
     *bytes = known;
     return is_live;
 }
 
 void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out) {
-    pthread_mutex_lock(&sizes->lock);
+    weir__lock_take(&sizes->lock);
     out->requested = out->in_use = sizes->in_use;
     out->requested_peak = out->in_use_peak = sizes->in_use_peak;
     out->host_bytes = sizes->map.capacity * sizeof *sizes->map.slots;
-    pthread_mutex_unlock(&sizes->lock);
+    weir__lock_give(&sizes->lock);
 }
 
 /* ---- graphs ---- */
 
-void weir__graphs_open(struct weir_graph_table *g) {
-    pthread_mutex_init(&g->lock, NULL);
-}
+int weir__addresses_add(struct weir_address_table *t, CUdeviceptr block, uintptr_t value) {
+    int is_added;
 
-void weir__graphs_close(struct weir_graph_table *g) {
-    weir__map_clear(&g->places);
-    pthread_mutex_destroy(&g->lock);
-}
-
-int weir__graphs_add(struct weir_graph_table *g, CUdeviceptr block) {
-    int noted;
-
-    pthread_mutex_lock(&g->lock);
-    noted = weir__map_put(&g->places, block, 1);
-    atomic_store_explicit(&g->host_bytes, g->places.capacity * sizeof *g->places.slots,
+    weir__lock_take(&t->lock);
+    is_added = weir__map_put(&t->map, block, value);
+    atomic_store_explicit(&t->host_bytes, t->map.capacity * sizeof *t->map.slots,
                           memory_order_relaxed);
-    pthread_mutex_unlock(&g->lock);
-    if (noted)
-        atomic_store_explicit(&g->any, 1, memory_order_release);
-    return noted;
+    weir__lock_give(&t->lock);
+    if (is_added)
+        atomic_store_explicit(&t->any, 1, memory_order_release);
+    return is_added;
 }
 
-int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
+int weir__addresses_has(struct weir_address_table *t, CUdeviceptr block) {
     int has;
 
-    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+    if (!atomic_load_explicit(&t->any, memory_order_acquire))
         return 0;
-    pthread_mutex_lock(&g->lock);
-    has = weir__map_get(&g->places, block, NULL);
-    pthread_mutex_unlock(&g->lock);
+    weir__lock_take(&t->lock);
+    has = weir__map_get(&t->map, block, NULL);
+    weir__lock_give(&t->lock);
     return has;
 }
 
-void weir__graphs_remove(struct weir_graph_table *g, CUdeviceptr block) {
-    if (!atomic_load_explicit(&g->any, memory_order_acquire))
-        return;
-    pthread_mutex_lock(&g->lock);
-    (void)weir__map_remove(&g->places, block, NULL);
-    pthread_mutex_unlock(&g->lock);
-}
+uintptr_t weir__addresses_remove(struct weir_address_table *t, CUdeviceptr block) {
+    uintptr_t value = 0;
 
-void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
-    weir__async_open(&n->async, device);
-    pthread_mutex_init(&n->lock, NULL);
-    n->access = device->access;
+    if (!atomic_load_explicit(&t->any, memory_order_acquire))
+        return 0;
+    weir__lock_take(&t->lock);
+    (void)weir__map_remove(&t->map, block, &value);
+    weir__lock_give(&t->lock);
+    return value;
 }
 
 /* Destroys the driver's pool of memory nodes.  Existing graphs do not need the pool.  The caller holds the lock, or is
@@ -249,7 +216,6 @@ static CUresult destroy_node_pool(struct weir_nodes *n) {
 
 void weir__nodes_close(struct weir_nodes *n) {
     (void)destroy_node_pool(n);
-    pthread_mutex_destroy(&n->lock);
     weir__async_close(&n->async);
 }
 
@@ -279,15 +245,15 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
 
     if (device->drop_in || !(device->driver->capabilities & WEIR_CAP_GRAPH))
         return weir__without_driver(WEIR_E_CAPTURE);
-    pthread_mutex_lock(&n->lock);
+    weir__lock_take(&n->lock);
     status = allocate_node(n, r);
-    pthread_mutex_unlock(&n->lock);
+    weir__lock_give(&n->lock);
     return status;
 }
 
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
-    pthread_mutex_lock(&n->lock);
+    weir__lock_take(&n->lock);
     weir__peers_change(&n->access, access);
     n->outdated = destroy_node_pool(n) != CUDA_SUCCESS;
-    pthread_mutex_unlock(&n->lock);
+    weir__lock_give(&n->lock);
 }

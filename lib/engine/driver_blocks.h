@@ -6,26 +6,24 @@
  * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
  * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
  *
- * Each launch maps a node's block at its address again, so the table of these addresses keeps an address after a free.
- * If another block is later allocated there, that block's layer must ignore the entry.
+ * Each launch maps a node's block at its address again, so the table `graphs` of these addresses keeps an address after
+ * a free.  If another block is later allocated there, that block's layer must ignore or remove the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
- * recorded on other streams.  A thread that holds weir_sizes.lock or weir_graph_table.lock calls nothing.
- *
- * This file must not depend on a particular engine or on the guard.
+ * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock calls nothing.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H
 
+#include "base/lock.h"
 #include "engine/engine.h"
 
 struct weir_async {
     struct weir_device *device;
-    pthread_mutex_t joining; /* guards `joined`, and keeps waits and frees on it in order */
+    struct weir_lock joining; /* guards `joined`, and keeps waits and frees on it in order */
     CUstream joined; /* the stream on which weir frees blocks that several streams use, or NULL */
 };
 
-void weir__async_open(struct weir_async *async, struct weir_device *device);
 /* Destroys the stream `joined`.  All frees on it must have completed if the caller destroys the driver's pool next. */
 void weir__async_close(struct weir_async *async);
 
@@ -54,13 +52,11 @@ int weir__async_is_pending(struct weir_async *async);
 
 /* An engine's live blocks with their sizes, and the sum of these sizes. */
 struct weir_sizes {
-    pthread_mutex_t lock; /* guards the fields below */
-    struct weir_map map;  /* maps a block's address to its bytes */
+    struct weir_lock lock; /* guards the fields below */
+    struct weir_map map;   /* maps a block's address to its bytes */
     uint64_t in_use, in_use_peak;
 };
 
-void weir__sizes_open(struct weir_sizes *sizes);
-void weir__sizes_close(struct weir_sizes *sizes);
 /* Adds `bytes` to the sum, before the caller allocates a block.  Returns 0 if the sum would exceed the limit. */
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
 /* Records a block after weir__sizes_count().  If the driver's call failed (`is_live` is 0) or there is no host memory,
@@ -73,34 +69,29 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* ---- graphs ---- */
 
-/* The addresses of an allocator's blocks that are memory nodes of graphs. */
-struct weir_graph_table {
-    _Atomic int any;           /* 1 if the table has an address; read without the lock */
+/* The addresses of few blocks, each with a value above 0.  Most programs have none, and then never take the lock. */
+struct weir_address_table {
+    _Atomic int any;           /* 1 after the table got its first address; read without the lock */
     _Atomic size_t host_bytes; /* the table's host memory; read without the lock */
-    pthread_mutex_t lock;      /* guards `places` */
-    struct weir_map places;    /* its keys are the addresses */
+    struct weir_lock lock;     /* guards `map`; its holder takes no other lock */
+    struct weir_map map;
 };
 
-/* Opens an empty table.  All bytes of *graphs are zero. */
-void weir__graphs_open(struct weir_graph_table *graphs);
-void weir__graphs_close(struct weir_graph_table *graphs);
 /* Returns 1 on success, 0 if there is no host memory. */
-int weir__graphs_add(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Returns 1 if a memory node has, or once had, its block at this address; else 0. */
-int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Removes an address from the table, since the guard (guard.h) has allocated a block there. */
-void weir__graphs_remove(struct weir_graph_table *graphs, CUdeviceptr block);
+int weir__addresses_add(struct weir_address_table *table, CUdeviceptr block, uintptr_t value);
+int weir__addresses_has(struct weir_address_table *table, CUdeviceptr block);
+/* Removes an address.  Returns its value, or 0 if the table does not have the address. */
+uintptr_t weir__addresses_remove(struct weir_address_table *table, CUdeviceptr block);
 
 /* Creates memory nodes in graphs, for requests on captured streams. */
 struct weir_nodes {
     struct weir_async async; /* frees the nodes' blocks */
-    pthread_mutex_t lock;    /* guards the fields below */
+    struct weir_lock lock;   /* guards the fields below */
     CUmemoryPool pool;       /* the pool for memory nodes, or NULL */
     int outdated; /* set if `pool` has an old list of devices, and could not be destroyed */
     struct weir_access access; /* the devices with access to the next pool */
 };
 
-void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid.  Returns E_CAPTURE if

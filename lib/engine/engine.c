@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c: the functions that all engines share.
- *
- * This file must not depend on a particular engine.
- */
+/* engine.c: the functions that all engines share.  They must not depend on a particular engine. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
@@ -124,8 +121,8 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
                .what = what, .address = address, .show = copy_extent, .context = out});
 }
 
-int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count) {
-    for (size_t i = 0; visit->show && i < count; i++)
-        visit->show(visit->context, &list[i]);
-    return (int)count;
+int weir__visit_show(const struct weir_visit *visit, uint64_t base, size_t bytes) {
+    if (visit->show)
+        visit->show(visit->context, &(struct weir_extent){.base = base, .bytes = bytes});
+    return 1;
 }

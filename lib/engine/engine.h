@@ -28,6 +28,8 @@
 
 /* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
+/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
+#define WEIR_DRIVER_PAGE ((size_t)2 << 20)
 
 /* Returned by `free_batch` if the blocks are freed, but the stream should now record an event.  Without the event,
  * other streams cannot reuse the memory. */
@@ -214,7 +216,7 @@ enum {
 };
 
 struct weir_engine;
-struct weir_graph_table;
+struct weir_address_table;
 
 struct weir_engine_ops {
     /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
@@ -257,7 +259,7 @@ struct weir_engine {
     unsigned traits;
     /* The driver's pool that the memory comes from, or NULL.  weir cannot query the pool's pending frees. */
     CUmemoryPool driver_pool;
-    struct weir_graph_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
+    struct weir_address_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
@@ -367,8 +369,8 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
 /* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, else 0. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
-/* Calls visit->show, unless NULL, for each extent of the list.  Returns `count`. */
-int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
+/* Calls visit->show, unless NULL, for one object.  Returns 1. */
+int weir__visit_show(const struct weir_visit *visit, uint64_t base, size_t bytes);
 /* Adds free bytes that wait for work on `stream` to the report. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 

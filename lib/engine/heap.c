@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.c: implements heap.h.
- *
- * This file must not depend on names of settings, or on how a placement orders its chunks.
- */
+/* heap.c: implements heap.h. */
 #include "engine/heap.h"
 
 #include <stdlib.h>
@@ -25,8 +22,6 @@ enum { EVENT_FRACTION = 256 };
 /* The number of records of blocks to allocate in advance.  The first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
-/* ---- placements ---- */
-
 /* Finds the region that contains an address.  Returns 1 on success, 0 if there is none. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
@@ -37,21 +32,6 @@ static int find_region(const struct weir_heap *h, uint64_t address, struct weir_
 void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->total = total;
     h->order.least_event_bytes = total / EVENT_FRACTION;
-}
-
-int weir__heap_add_ranges(struct weir_heap *h) {
-    int placed = WEIR_PLACEMENT_OK;
-
-    for (int kind = 0; kind < WEIR_HEAP_KINDS && placed == WEIR_PLACEMENT_OK; kind++) {
-        size_t bytes = (size_t)(h->starts[kind + 1] - h->starts[kind]);
-
-        if (bytes > 0)
-            placed = weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes);
-    }
-    if (placed == WEIR_PLACEMENT_OK)
-        weir__engine_extend_bounds(&h->e, h->starts[0],
-                                   (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
-    return placed;
 }
 
 /* ---- frees and published figures ---- */
@@ -201,7 +181,6 @@ static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed
     weir_status status = WEIR_OK, one;
 
     for (size_t i = 0; i < freed->count; i++) {
-        one = WEIR_OK;
         if (on && id != WEIR_ENGINE_UNKNOWN) {
             one = free_without_event(h, freed->block[i], on);
         } else if (id == WEIR_ENGINE_OBSERVED) {
@@ -232,15 +211,6 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
         status = WEIR_ENGINE_DUE;
     end_operation(h, freed, on);
     return status;
-}
-
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Uses the id that weir recorded
- * in the last call with this handle. */
-static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
-    struct weir_freed one = {.block = &block, .count = 1};
-    uint64_t id = weir__order_last_id(&h->order, stream);
-
-    return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
 /* Frees a block on a stream without an id.  Records an event now, since the handle may mean another stream later. */
@@ -303,7 +273,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
-    return weir__graphs_has(h->e.graphs, block) && !find_region(h, block, &region);
+    return weir__addresses_has(h->e.graphs, block) && !find_region(h, block, &region);
 }
 
 static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
@@ -314,7 +284,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     uint64_t id;
     int captured, node;
 
-    if (weir__graphs_has(e->graphs, block)) {
+    if (weir__addresses_has(e->graphs, block)) {
         weir__lock_take(&h->lock);
         node = is_node(h, block);
         weir__lock_give(&h->lock);
@@ -326,12 +296,17 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (result != CUDA_SUCCESS && !captured)
         return weir__device_status(e->device, result);
     weir__lock_take(&h->lock);
-    if (captured)
-        status = free_captured(h, block, stream);
-    else if (!uses)
+    if (captured) {
+        struct weir_freed one = {.block = &block, .count = 1};
+
+        /* During a capture, the driver does not report the id.  So weir uses that of the last call with this handle. */
+        id = weir__order_last_id(&h->order, stream);
+        status = free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
+    } else if (!uses) {
         status = free_on_stream(h, block, id, stream);
-    else
+    } else {
         status = defer_free(h, block, stream, uses);
+    }
     if (uses)
         (void)weir__order_complete(&h->order, DEFERRED_QUERIES);
     weir__lock_give(&h->lock);
@@ -389,29 +364,10 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
-                                struct weir_placement_stream *on,
-                                struct weir_placement_block *out) {
-    weir_status status = h->backing->make_room(h, r);
-    int placed;
-
-    if (weir__is_failure(status)) {
-        for (int i = 0; i < h->kinds; i++)
-            if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
-                return WEIR_OK;
-    }
-    if (status != WEIR_OK)
-        return status;
-    placed = place_free(h, r, on, MOST_QUERIES, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_after_waits(h, r, on, out);
-    /* unreached: WEIR_PLACEMENT_NO_FIT, since make_room() has just added free memory for the block */
-    return weir__heap_status(placed);
-}
-
 /* Tries free memory first, then waits for other streams, then new memory, since mapping costs the most. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
+    weir_status status;
     int placed;
 
     r->kind = weir__heap_kind(h, r->bytes);
@@ -424,9 +380,19 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
     }
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_after_waits(h, r, on, out);
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    status = h->backing->make_room(h, r);
+    for (int i = 0; weir__is_failure(status) && i < h->kinds; i++)
+        if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
+            return WEIR_OK;
+    if (status != WEIR_OK)
+        return status;
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        return place_in_new(h, r, on, out);
-    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+        placed = place_after_waits(h, r, on, out);
+    /* unreached: WEIR_PLACEMENT_NO_FIT, since make_room() has just added free memory for the block */
+    return weir__heap_status(placed);
 }
 
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
@@ -434,17 +400,16 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_placement_block placed;
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUresult result;
 
     /* On a captured stream, the block becomes a memory node of the graph.  On the legacy stream, the driver returns
      * error 906 while another stream is captured, and the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
+    if (status == WEIR_OK && !r->id)
+        status =
+            weir__device_status(e->device, weir__device_stream_id(e->device, r->stream, &r->id));
     if (status != WEIR_OK)
         return status;
-    result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(e->device, result);
     weir__lock_take(&h->lock);
     on = weir__order_stream(&h->order, r->id);
     if (r->freed)
@@ -465,10 +430,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
         h->requested += placed.requested;
         if (h->requested > h->requested_peak)
             h->requested_peak = h->requested;
-        if (h->in_use > h->in_use_peak) {
-            h->in_use_peak = h->in_use;
+        if (h->in_use > atomic_load_explicit(&h->e.seen.most_in_use, memory_order_relaxed))
             atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
-        }
     }
     end_operation(h, r->freed, on);
     return status;
@@ -476,7 +439,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
 
 /* ---- growth and trims ---- */
 
-void weir__heap_reserve_records(struct weir_heap *h) {
+/* Allocates host memory for the records of many blocks in advance. */
+static void reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
         weir__placement_reserve_records(h->placement[i], STOCK);
 }
@@ -506,7 +470,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__heap_reserve_records(h);
+        reserve_records(h);
     end_operation(h, NULL, NULL);
     return status;
 }
@@ -648,30 +612,16 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_placement_span span = {0};
-    int count = 0, kind = h->kinds - 1;
-
-    while (next_chunk(h, &kind, &span))
-        if (span.live)
-            count += weir__visit_list(
-                visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
-    return count;
-}
-
 /* Shows the live block that contains an address.  Takes linear time unless a block starts there. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
     int result =
         weir__placement_find(weir__heap_placement(h, visit->address), visit->address, &found);
 
     if ((result == WEIR_PLACEMENT_OK || result == WEIR_PLACEMENT_INTERIOR) &&
         visit->address - found.address < found.requested)
-        block = (struct weir_extent){.base = found.address, .bytes = found.requested};
-    else if (!is_node(h, visit->address))
-        return 0;
-    return weir__visit_list(visit, &block, 1);
+        return weir__visit_show(visit, found.address, found.requested);
+    return is_node(h, visit->address) ? weir__visit_show(visit, visit->address, 0) : 0;
 }
 
 /* Calls visit->show for each region of a placement.  Returns the number of regions. */
@@ -680,14 +630,15 @@ static int visit_regions(const struct weir_placement *p, const struct weir_visit
     int count = 0;
 
     while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
-        count += weir__visit_list(visit, &r, 1);
+        count += weir__visit_show(visit, r.base, r.bytes);
     return count;
 }
 
 static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_heap *h = (struct weir_heap *)e;
+    struct weir_placement_span span = {0};
     struct weir_extent region = {0};
-    int count = 0;
+    int count = 0, kind = h->kinds - 1;
 
     weir__lock_take(&h->lock);
     switch (visit->what) {
@@ -695,14 +646,16 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
         count = h->range ? weir__mapped_units(h, visit) : visit_regions(h->placement[0], visit);
         break;
     case WEIR_VISIT_BLOCKS:
-        count = visit_live(h, visit);
+        while (next_chunk(h, &kind, &span))
+            if (span.live)
+                count += weir__visit_show(visit, span.address, span.requested);
         break;
     case WEIR_VISIT_BLOCK_AT:
         count = visit_block_at(h, visit);
         break;
     case WEIR_VISIT_REGION_AT:
         if (find_region(h, visit->address, &region))
-            count = weir__visit_list(visit, &region, 1);
+            count = weir__visit_show(visit, region.base, region.bytes);
         break;
     case WEIR_VISIT_AT_ADDRESS:
         if (h->range)
@@ -728,7 +681,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->requested = h->requested;
     out->requested_peak = h->requested_peak;
     out->in_use = h->in_use;
-    out->in_use_peak = h->in_use_peak;
+    out->in_use_peak = atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed);
     out->steals = h->steals;
     out->event_records = h->order.event_records;
     out->reserved = weir__heap_reserve(h);
@@ -783,7 +736,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
-    weir__nodes_open(&h->nodes, setup->device);
+    h->nodes.async.device = setup->device;
+    h->nodes.access = setup->device->access;
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
     /* If streams may wait for each other, a stream need not prefer the chunks that it freed. */
@@ -796,6 +750,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
             return weir__without_driver(WEIR_E_HOST_MEMORY);
         }
     }
+    reserve_records(h);
     *out = h;
     return WEIR_OK;
 }

@@ -3,15 +3,12 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order (doc/reuse.md).  A stream may at once reuse memory that it has freed.  Other streams may reuse this
- * memory after the free has completed.  If several streams use a block (weir_use), its free is deferred until events on
- * all of them have completed.  A free that can have no event is quarantined until a wait for the device.
+ * Stream order (engine.h, doc/reuse.md).  If several streams use a block (weir_use), its free is deferred until events
+ * on all of them have completed.  A free that can have no event is quarantined until a wait for the device.
  *
  * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread that holds it
  * may take the locks of the counters, of the nodes and of the graph table.  The lock is released during a wait for the
  * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
- *
- * This file must not depend on names of settings or on the layers above.
  */
 #ifndef WEIR_HEAP_H
 #define WEIR_HEAP_H
@@ -46,7 +43,7 @@ struct weir_heap {
     int kinds;
     struct weir_lock lock; /* guards all fields below and those of the backing */
     uint64_t requested, in_use;
-    uint64_t requested_peak, in_use_peak;
+    uint64_t requested_peak; /* the peak of `in_use` is e.seen.most_in_use */
     uint64_t total; /* the bytes of memory that blocks can be placed in */
     /* Reserved bytes where no block can be placed: the driver did not free them, or a thread is mapping them. */
     uint64_t unusable;
@@ -90,13 +87,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
                             struct weir_heap **out);
 /* Frees all host memory of a heap whose backing is closed. */
 void weir__heap_drop(struct weir_heap *h);
-/* Allocates host memory for the records of many blocks in advance. */
-void weir__heap_reserve_records(struct weir_heap *h);
 
-/* Sets the memory for blocks to `total` bytes. */
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
-/* Adds the mapped engine's address range to the heap, without memory.  Returns a result of placement.h. */
-int weir__heap_add_ranges(struct weir_heap *h);
 
 /* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
 void weir__heap_count_lack(struct weir_heap *h);
@@ -160,7 +152,6 @@ static inline weir_status weir__heap_full_status(const struct weir_heap *h) {
                                                                                : WEIR_E_NO_MEMORY);
 }
 
-/* Converts a result of placement.h into a status. */
 static inline weir_status weir__heap_status(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;

@@ -96,13 +96,6 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes the file descriptors of all exports with a number above `mark`. */
-static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
-    for (size_t i = 0; i < g->handle_count; i++)
-        if (g->handles[i].file && g->handles[i].file->name > mark)
-            weir__kept_close(&g->handles[i].file->kept);
-}
-
 /* ---- aliased mappings ---- */
 
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
@@ -302,10 +295,10 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
 
 /* Removes the idle physical allocation at `base` from the heap.  Makes `stream` wait for work of other streams there.
  * The old addresses stay mapped until all work there has completed.  The caller has called reserve_entries(). */
-static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
-                                 uint64_t base, struct weir_mapped_handle *unit) {
+static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64_t base,
+                                 struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
-    size_t at = handle_above(g, base);
+    size_t at = handle_above(g, base), piece = g->handles[at].piece;
     struct weir_mapped_alias old = {
         .base = base, .bytes = g->handles[at].bytes, .handle = g->handles[at].handle};
     CUresult result = CUDA_SUCCESS;
@@ -385,34 +378,17 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
             break;
         last = next->from;
         to = next->to.base;
-        status = detach_handle(h, r->stream, next->piece, next->from, &next->to);
+        status = detach_handle(h, r->stream, next->from, &next->to);
         next->is_created = status == WEIR_OK;
         next->to.base = to;
     }
     return status;
 }
 
-/* Records a change of reserved memory as an event. */
-static void record_reserve_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
-                                  uint64_t started) {
-    uint64_t after = weir__heap_reserve(h);
-
-    if (after > before) {
-        r->grew = 1;
-        weir__heap_update_peak(h);
-        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
-                            weir__device_elapsed_ns(h->e.device, started), after);
-        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
-    } else if (after < before) {
-        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
-                            weir__device_elapsed_ns(h->e.device, started), after);
-    }
-}
-
 /* Carries out a plan.  `state` is the state of the plan's window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
-    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
+    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h), after;
     uint64_t id = state == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
     int pending = 0;
@@ -426,9 +402,9 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     for (size_t i = 0; i < g->move_count; i++) {
         struct weir_mapped_move *m = &g->moves[i];
 
-        pending |= m->state != CLEAN;
+        pending |= m->to.state != CLEAN;
         if (status == WEIR_OK)
-            status = insert_handle(h, map_memory(h, m), m, m->state == CLEAN ? id : r->id);
+            status = insert_handle(h, map_memory(h, m), m, m->to.state == CLEAN ? id : r->id);
     }
     /* Releases physical allocations that a failed step has left without a mapping. */
     for (size_t i = 0; i < g->move_count; i++)
@@ -436,7 +412,17 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
             release_memory(h, g->moves[i].to);
     if (pending) /* without this event, the frees in the moved memory might get none */
         weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
-    record_reserve_change(h, r, before, started);
+    after = weir__heap_reserve(h);
+    if (after > before) {
+        r->grew = 1;
+        weir__heap_update_peak(h);
+        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
+                            weir__device_elapsed_ns(h->e.device, started), after);
+        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
+    } else if (after < before) {
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
+                            weir__device_elapsed_ns(h->e.device, started), after);
+    }
     return status;
 }
 
@@ -693,10 +679,9 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
 static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                                size_t *got) {
     struct weir_driver_scope scope;
-    weir_status status = WEIR_OK;
+    weir_status status;
     size_t lacks, bytes, small, most, room;
     uint64_t at;
-    CUresult result;
 
     lock_growth(h);
     unmap_completed_aliases(h, 1);
@@ -711,16 +696,15 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, PREALLOC_SMALL_MOST), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_subtract(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
-    result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
     if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses for small requests are in use */
         small = 0;
-    if (result == CUDA_SUCCESS) {
+    status = weir__device_status(
+        h->e.device, weir__driver_enter(h->e.device->driver, h->e.device->context, &scope));
+    if (status == WEIR_OK) {
         status = grow_kind(h, WEIR_HEAP_COMMON, bytes - small, most, got);
         if (status == WEIR_OK)
             status = grow_kind(h, WEIR_HEAP_SMALL, small, most, got);
         weir__driver_leave(h->e.device->driver, &scope);
-    } else {
-        status = weir__device_status(h->e.device, result);
     }
     pthread_mutex_unlock(&h->range->growth_lock);
     weir__heap_update_peak(h);
@@ -753,21 +737,20 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 /* Releases idle physical allocations down to `keep` bytes.  Sets *pending if pending work keeps memory reserved. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
-    const struct weir_mapped_window none = {0};
     struct weir_mapped_handle unit;
     struct weir_driver_scope scope;
-    weir_status status = WEIR_OK;
-    CUresult result;
+    weir_status status;
 
     unmap_completed_aliases(h, 0);
     if (!weir__mapped_survey(h, 0))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__mapped_find_spares(g, &none, OTHERS);
+    weir__mapped_find_spares(g, &(struct weir_mapped_window){0}, OTHERS);
     if (!reserve_entries(g, 0, g->handle_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(h->e.device, result);
+    status = weir__device_status(
+        h->e.device, weir__driver_enter(h->e.device->driver, h->e.device->context, &scope));
+    if (status != WEIR_OK)
+        return status;
     for (size_t i = g->handle_count; i-- > 0;) {
         const struct weir_mapped_handle *s = &g->handles[i];
 
@@ -776,7 +759,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
         if (s->state != CLEAN) {
             *pending = 1;
         } else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes) {
-            status = detach_handle(h, NULL, s->piece, s->base, &unit);
+            status = detach_handle(h, NULL, s->base, &unit);
             if (status == WEIR_OK)
                 release_memory(h, unit);
         }
@@ -878,23 +861,17 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
                                struct weir_memory_files *out) {
     struct weir_heap *h = (struct weir_heap *)e;
     struct weir_mapped_range *g = h->range;
-    struct weir_driver_scope scope;
     weir_status status;
-    CUresult result;
     uint64_t mark;
 
     if (g->kind.requestedHandleTypes == 0)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
-    result = weir__driver_enter(e->device->driver, e->device->context, &scope);
-    status = weir__device_status(e->device, result);
-    if (status == WEIR_OK) {
-        mark = atomic_load_explicit(&export_count, memory_order_relaxed);
-        status = list_files(h, base, bytes, out);
-        if (status != WEIR_OK)
-            undo_exports(g, mark);
-        weir__driver_leave(e->device->driver, &scope);
-    }
+    mark = atomic_load_explicit(&export_count, memory_order_relaxed);
+    status = WEIR_STATUS_IN_SCOPE(e->device, list_files(h, base, bytes, out));
+    for (size_t i = 0; status != WEIR_OK && i < g->handle_count; i++)
+        if (g->handles[i].file && g->handles[i].file->name > mark) /* exported by this call */
+            weir__kept_close(&g->handles[i].file->kept);
     weir__lock_give(&h->lock);
     return status;
 }
@@ -906,9 +883,7 @@ int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit
     int count = 0;
 
     for (size_t i = 0; i < g->handle_count; i++)
-        count += weir__visit_list(
-            visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
-            1);
+        count += weir__visit_show(visit, g->handles[i].base, g->handles[i].bytes);
     return count;
 }
 
@@ -938,16 +913,15 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 
 /* Returns OK if the device can map physical allocations (VMM), else E_NOT_SUPPORTED or the driver's error. */
 static weir_status check_device(struct weir_device *device) {
+    CUresult result = CUDA_SUCCESS;
     int can = 0;
-    CUresult result;
 
-    if (!(device->driver->capabilities & WEIR_CAP_VIRTUAL))
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    result = device->driver->cuDeviceGetAttribute(
-        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->ordinal);
-    if (result != CUDA_SUCCESS)
+    if (device->driver->capabilities & WEIR_CAP_VIRTUAL)
+        result = device->driver->cuDeviceGetAttribute(
+            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->ordinal);
+    if (can || result != CUDA_SUCCESS)
         return weir__device_status(device, result);
-    return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static void mapped_close(struct weir_heap *h) {
@@ -1038,10 +1012,17 @@ static weir_status open_range(struct weir_heap *h) {
     g->earned = device->driver->ticks();
     pthread_mutex_init(&g->growth_lock, NULL);
     h->range = g;
-    if (weir__heap_add_ranges(h) == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    mapped_close(h);
-    return weir__without_driver(WEIR_E_HOST_MEMORY);
+    for (int kind = 0; kind < WEIR_HEAP_KINDS; kind++) {
+        size_t bytes = (size_t)(h->starts[kind + 1] - h->starts[kind]);
+
+        if (bytes > 0 && weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes) !=
+                             WEIR_PLACEMENT_OK) {
+            mapped_close(h);
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+        }
+        weir__engine_extend_bounds(&h->e, h->starts[kind], bytes);
+    }
+    return WEIR_OK;
 }
 
 weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out) {
@@ -1057,7 +1038,6 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
         weir__heap_drop(h);
         return status;
     }
-    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -106,14 +106,12 @@ struct weir_mapped_window {
     int state;
 };
 
-/* One step of a plan: maps one physical allocation, which is new or idle, at the address to.base. */
+/* One step of a plan: maps one physical allocation, which is new (and CLEAN) or idle, at the address to.base. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
     /* The present address of an idle physical allocation, or NOWHERE for a new one. */
     uint64_t from;
-    size_t piece; /* the index of the free piece that contains `from` */
-    size_t least; /* the smallest size that suffices for a new physical allocation */
-    int state;    /* the state of the idle memory that moves, or CLEAN for new memory */
+    size_t least;   /* the smallest size that suffices for a new physical allocation */
     int is_created; /* set once the handle in `to` exists */
     /* Set once cuMemMap has mapped the physical allocation.  Some devices may still lack access to it. */
     int is_mapped;

@@ -196,13 +196,11 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
             .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .state = CLEAN};
 }
 
-/* ---- the budget ---- */
+/* ---- the budget and blocks that last ---- */
 
 int weir__mapped_has_budget(const struct weir_heap *h) {
     return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
 }
-
-/* ---- blocks that last ---- */
 
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes) {
     unsigned bit = lasting_bit(bytes);
@@ -318,7 +316,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
                             ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;
         struct weir_mapped_handle *spare = choose_spare(g, want, fits);
-        struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .state = CLEAN};
+        struct weir_mapped_move m = {.to.state = CLEAN, .from = NOWHERE};
         struct weir_mapped_move *moves =
             weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
 
@@ -326,15 +324,14 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             return 0;
         g->moves = moves;
         if (spare) {
-            m.to.bytes = spare->bytes;
-            m.from = spare->base;
-            m.piece = spare->piece;
-            m.state = spare->state;
             spare->spare = 0;
+            m.to = *spare;
+            m.from = spare->base;
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
         }
+        m.to.base = at;
         m.least = weir__size_smaller(want, m.to.bytes);
         moves[g->move_count++] = m;
         at += m.to.bytes;

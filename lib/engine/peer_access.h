@@ -3,8 +3,6 @@
  *
  * These functions are not for memory of cuMemAlloc, since the program itself gives other devices access to that memory
  * by cuCtxEnablePeerAccess.
- *
- * This file must not depend on how an engine gives access to memory.
  */
 #ifndef WEIR_PEER_ACCESS_H
 #define WEIR_PEER_ACCESS_H

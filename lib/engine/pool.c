@@ -65,11 +65,8 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
-    struct weir_map before;
-    pthread_mutex_t aligning;
-    /* Set with the first entry in the map `before`, and never cleared.  Until then, frees do not search the map. */
-    _Atomic int has_aligned;
+    /* Maps an aligned block to its distance from the start of the driver's block. */
+    struct weir_address_table before;
 };
 
 /* ---- limits ---- */
@@ -113,15 +110,7 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
 /* Reads an attribute with this thread's capture mode relaxed, since the call would break a capture otherwise. */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
-    const struct weir_driver *driver = p->e.device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = pool_read_relaxed(p, which, value);
-    weir__driver_unrelax(driver, &scope);
-    return result;
+    return WEIR_RELAXED(p->e.device->driver, pool_read_relaxed(p, which, value));
 }
 
 /* Returns an attribute of the driver's pool, or `last` if the driver fails to report it. */
@@ -218,8 +207,9 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    /* Fills host_bytes; the lines below set all other figures. */
-    weir__sizes_figures(&p->sizes, out);
+    /* Sets host_bytes; the lines below set all other figures. */
+    if (!p->has_figures)
+        weir__sizes_figures(&p->sizes, out);
     out->requested = pool_requested(p);
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
@@ -373,44 +363,19 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that `block` lies `before` bytes above the driver's block.  Returns 1 on success, 0 without host memory. */
-static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
-    int done;
-
-    pthread_mutex_lock(&p->aligning);
-    done = weir__map_put(&p->before, block, before);
-    pthread_mutex_unlock(&p->aligning);
-    atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
-    return done;
-}
-
-/* Returns the driver's block, which starts *before bytes below `block`.  Removes the entry in the map p->before. */
-static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
-    uintptr_t bytes = 0;
-
-    if (atomic_load_explicit(&p->has_aligned, memory_order_acquire)) {
-        pthread_mutex_lock(&p->aligning);
-        (void)weir__map_remove(&p->before, block, &bytes);
-        pthread_mutex_unlock(&p->aligning);
-    }
-    *before = bytes;
-    return block - bytes;
-}
-
 /* Frees the driver's block that starts at `block` or contains it. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
     size_t counted = 0, before;
-    CUdeviceptr base;
     weir_status status;
 
     if (!p->has_figures && !weir__sizes_remove(&p->sizes, block, &counted))
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    base = driver_block(p, block, &before);
-    status = weir__async_free(&p->async, base, stream, uses);
+    before = weir__addresses_remove(&p->before, block);
+    status = weir__async_free(&p->async, block - before, stream, uses);
     /* cannot fail, since the map still has a slot for the key */
     if (status != WEIR_OK && before > 0)
-        (void)record_aligned(p, block, before);
+        (void)weir__addresses_add(&p->before, block, before);
     if (counted > 0)
         (void)weir__sizes_record(&p->sizes, block, counted, status != WEIR_OK);
     return status;
@@ -442,7 +407,6 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Returns the idle bytes that a trim to `keep` bytes may release. */
 static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_subtract(reserve, keep),
                               weir__size_subtract(reserve, pool_read_in_use(p)));
@@ -511,10 +475,9 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 /* Frees the block of a failed request.  If the driver fails, keeps the block in `probe`, and frees it later. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
-    size_t before;
     int is_back;
 
-    block = driver_block(p, block, &before);
+    block -= weir__addresses_remove(&p->before, block);
     is_back = weir__async_free_on(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
     /* unreached: a full array `probe`, after the driver has failed to free WEIR_POOL_PROBES blocks */
@@ -564,7 +527,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     if (result != CUDA_SUCCESS)
         return result;
     before = (size_t)(-block % WEIR_PAGE);
-    if (before > 0 && !record_aligned(p, block + before, before)) {
+    if (before > 0 && !weir__addresses_add(&p->before, block + before, before)) {
         (void)driver->cuMemFreeAsync(block, r->stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -782,30 +745,28 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     return visit->what == WEIR_VISIT_REGION_AT &&
                    weir__superblocks_find(&p->superblocks, visit->address, &superblock)
-               ? weir__visit_list(visit, &superblock, 1)
+               ? weir__visit_show(visit, superblock.base, superblock.bytes)
                : -1;
 }
 
 /* ---- opening and closing ---- */
 
 static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
-    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    CUresult result;
+    const struct weir_driver *driver = e->device->driver;
 
-    result = WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
-                           p->e.device->driver->cuMemPoolSetAccess(p->e.driver_pool, access, 1));
-    return weir__device_status(p->e.device, result);
+    return weir__device_status(
+        e->device, WEIR_IN_SCOPE(driver, e->device->context,
+                                 driver->cuMemPoolSetAccess(e->driver_pool, access, 1)));
 }
 
 static CUresult create_driver_pool(struct weir_pool_engine *p) {
     const struct weir_device *device = p->e.device;
     const struct weir_driver *driver = device->driver;
     int off = 0;
-    CUresult result;
-
-    result = weir__async_make_pool(
+    CUresult result = weir__async_make_pool(
         device, &device->access, p->driver_limit == UINT64_MAX ? 0 : (size_t)p->driver_limit,
         device->decompresses ? CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS : 0, &p->e.driver_pool);
+
     if (result != CUDA_SUCCESS)
         return result;
     result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &p->threshold);
@@ -831,10 +792,9 @@ static void pool_close(struct weir_engine *e) {
         weir__driver_leave(driver, &scope);
     }
     weir__superblocks_close(&p->superblocks);
-    weir__sizes_close(&p->sizes);
+    weir__map_clear(&p->sizes.map);
     weir__async_close(&p->async);
-    weir__map_clear(&p->before);
-    pthread_mutex_destroy(&p->aligning);
+    weir__map_clear(&p->before.map);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -876,10 +836,8 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__device_status(device, result);
     }
     pthread_mutex_init(&p->growing, NULL);
-    weir__async_open(&p->async, device);
-    weir__superblocks_open(&p->superblocks, device);
-    weir__sizes_open(&p->sizes);
-    pthread_mutex_init(&p->aligning, NULL);
+    p->async.device = p->superblocks.device = device;
+    pthread_mutex_init(&p->superblocks.lock, NULL);
     *out = &p->e;
     return WEIR_OK;
 }

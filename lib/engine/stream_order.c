@@ -117,12 +117,6 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with uncompleted frees, or NULL if there is none. */
-static struct weir_order_stream *find_busy(const struct weir_order *o) {
-    return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
-                                            : o->list[WEIR_ORDER_OPEN].first;
-}
-
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
@@ -286,15 +280,8 @@ static void free_stream_record(struct weir_order *o, struct weir_order_stream *s
 void weir__order_close(struct weir_order *o) {
     const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
-    struct weir_order_stream *s;
 
-    while (o->fences)
-        end_deferred(o);
-    while ((s = find_busy(o)) != NULL) {
-        clear_open_frees(o, s);
-        while (s->marks)
-            drop_mark(o, s);
-    }
+    weir__order_observe_all(o);
     while (o->list[WEIR_ORDER_QUIET].first)
         free_stream_record(o, o->list[WEIR_ORDER_QUIET].first);
     weir__map_clear(&o->streams);
@@ -588,10 +575,7 @@ void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
 }
 
 void weir__order_observe_all(struct weir_order *o) {
-    struct weir_order_stream *s;
-
-    while ((s = find_busy(o)) != NULL)
-        finish_open_frees(o, s);
+    weir__order_observe_until(o, o->sequence);
     while (o->fences)
         end_deferred(o);
 }

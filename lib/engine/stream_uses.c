@@ -4,17 +4,10 @@
 
 #include <stdlib.h>
 
-void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths) {
-    uses->paths = paths;
-    pthread_mutex_init(&uses->lock, NULL);
-    uses->map = (struct weir_map){0};
-}
-
 void weir__uses_close(struct weir_uses *uses) {
     for (size_t i = 0; i < uses->map.capacity; i++)
         free((void *)uses->map.slots[i].value);
     weir__map_clear(&uses->map);
-    pthread_mutex_destroy(&uses->lock);
 }
 
 /* Sets WEIR_SLOW_PATH_USES if the map has entries, or else clears it.  The caller holds the lock. */
@@ -51,58 +44,53 @@ static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream st
 int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     int done;
 
-    pthread_mutex_lock(&uses->lock);
+    weir__lock_take(&uses->lock);
     done = add_stream_use(uses, block, stream, id);
     publish_uses(uses);
-    pthread_mutex_unlock(&uses->lock);
+    weir__lock_give(&uses->lock);
     return done;
 }
 
 void weir__uses_remove(struct weir_uses *uses, uint64_t block) {
     uintptr_t list = 0;
 
-    pthread_mutex_lock(&uses->lock);
+    weir__lock_take(&uses->lock);
     weir__map_remove(&uses->map, block, &list);
     publish_uses(uses);
-    pthread_mutex_unlock(&uses->lock);
+    weir__lock_give(&uses->lock);
     free((void *)list);
 }
 
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
-    pthread_mutex_lock(&uses->lock);
+    weir__lock_take(&uses->lock);
     /* Keeps the block's key, so that weir__uses_end_free() can add the list again without host memory. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
-    pthread_mutex_unlock(&uses->lock);
+    weir__lock_give(&uses->lock);
     return (struct weir_use_list *)value;
-}
-
-static void drop_refused(struct weir_use_list *list) {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < list->count; i++)
-        if (!list->use[i].refused)
-            list->use[kept++] = list->use[i];
-    list->count = kept;
 }
 
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed) {
     uintptr_t since = 0;
+    size_t kept = 0;
 
-    pthread_mutex_lock(&uses->lock);
+    weir__lock_take(&uses->lock);
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
-        drop_refused(list);
+        for (size_t i = 0; i < list->count; i++)
+            if (!list->use[i].refused)
+                list->use[kept++] = list->use[i];
+        list->count = kept;
         /* cannot fail, since the map has the key */
         weir__map_put(&uses->map, block, (uintptr_t)list);
     } else if (since == 0) {
         weir__map_remove(&uses->map, block, NULL);
     }
     publish_uses(uses);
-    pthread_mutex_unlock(&uses->lock);
+    weir__lock_give(&uses->lock);
     if (freed)
         free(list);
 }

@@ -2,17 +2,15 @@
 /* stream_uses.h: records the other streams that use a block (weir_use), until the block is freed.
  *
  * One lock guards the table.  While the table is empty, requests do not take the lock (slow_path.h).
- *
- * This file must not depend on engines or drivers.
  */
 #ifndef WEIR_STREAM_USES_H
 #define WEIR_STREAM_USES_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include <weir/allocator.h>
 
+#include "base/lock.h"
 #include "base/map.h"
 #include "base/slow_path.h"
 
@@ -31,7 +29,7 @@ struct weir_use_list {
 
 struct weir_uses {
     weir_slow_paths *paths; /* the slow path USES is set while the map has an entry */
-    pthread_mutex_t lock;   /* guards `map`; its holder takes no other lock */
+    struct weir_lock lock;  /* guards `map`; its holder takes no other lock */
     struct weir_map map;    /* maps a block's address to its struct weir_use_list * */
 };
 
@@ -40,7 +38,6 @@ static inline int weir__uses_any(const struct weir_uses *uses) {
     return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
 
-void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
 /* Records once that the stream uses the block.  Returns 1 on success, 0 if there is no host memory. */
 int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);

@@ -16,11 +16,6 @@
 
 enum { INSIDE = 255 };
 
-void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device) {
-    list->device = device;
-    pthread_mutex_init(&list->lock, NULL);
-}
-
 void weir__superblocks_close(struct weir_superblocks *list) {
     while (list->first) {
         struct weir_superblock *superblock = list->first;

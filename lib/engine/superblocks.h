@@ -33,8 +33,6 @@ struct weir_superblocks {
     _Atomic uint64_t idle;
 };
 
-/* Opens an empty list.  The caller has set all its bytes to zero. */
-void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
 /* Frees the records of all superblocks, but not their memory. */
 void weir__superblocks_close(struct weir_superblocks *list);
 

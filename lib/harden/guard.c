@@ -416,7 +416,7 @@ static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, w
         return NULL;
     }
     /* Removes an earlier graph's block at this address from the table, since the next free belongs to the new block. */
-    weir__graphs_remove(h->below.graphs, b->base);
+    (void)weir__addresses_remove(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
     pthread_mutex_unlock(&h->lock);
@@ -479,7 +479,7 @@ static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, wei
 
     if (status != WEIR_OK)
         return status;
-    noted = weir__graphs_add(h->below.graphs, *block);
+    noted = weir__addresses_add(h->below.graphs, *block, 1);
     if (noted && guard_has(h, WEIR_HARDEN_ZERO_ALWAYS | WEIR_HARDEN_ZERO_STREAM))
         result = guard_fill(h, *block, bytes, 0, stream);
     if (noted && result == CUDA_SUCCESS)
@@ -589,7 +589,7 @@ weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_str
 
     if (b)
         return guard_free(h, b, stream, uses);
-    if (weir__graphs_has(h->below.graphs, block))
+    if (weir__addresses_has(h->below.graphs, block))
         return h->below.free(h->below.context, block, stream, uses);
     status = weir__without_driver(WEIR_E_NOT_OWNED);
     weir__device_log_free(h->device, block, status);
@@ -615,7 +615,7 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
     size_t bytes;
 
     return weir__harden_find(h, block - guard_gap(h), &block, &bytes) ||
-           weir__graphs_has(h->below.graphs, block);
+           weir__addresses_has(h->below.graphs, block);
 }
 
 /* ---- open and close ---- */

@@ -20,7 +20,7 @@ struct weir_harden_below {
                         struct weir_use_list *uses);
     void *context;
     /* The table with the addresses of blocks that are memory nodes of graphs.  The table outlives the guard. */
-    struct weir_graph_table *graphs;
+    struct weir_address_table *graphs;
 };
 
 /* Opens the guard.  The device and the options must outlive the guard.  Returns OK or the status of the failure. */

@@ -7,8 +7,6 @@
  *
  * No index leads from an address inside a block to the block, since only errors and queries would need it.
  * diagnose() walks over the region instead.
- *
- * This file must not depend on drivers, locks or the memory behind an address.
  */
 #include "placement/placement_state.h"
 
@@ -216,9 +214,6 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
     struct weir_placement *p;
 
-    if (rule->granularity == 0 || (rule->granularity & (rule->granularity - 1)) != 0 ||
-        rule->split_waste == 0)
-        return WEIR_PLACEMENT_INVALID;
     p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
     if (p == NULL)
         return WEIR_PLACEMENT_NO_MEMORY;
@@ -293,8 +288,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* Inserts a tagged chunk into its stream's list, which is sorted by sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
-    uint32_t older = owner->newest;
-    uint32_t newer = 0;
+    uint32_t older = owner->newest, newer = 0;
 
     while (older != 0 && p->all.tag[older].sequence > p->all.tag[id].sequence) {
         newer = older;
@@ -340,8 +334,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
 
 /* Joins adjacent chunks that are in no set of free chunks.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
-    struct chunk *l = &p->all.chunk[left];
-    struct chunk *r = &p->all.chunk[right];
+    struct chunk *l = &p->all.chunk[left], *r = &p->all.chunk[right];
 
     l->size += r->size;
     l->next = r->next;
@@ -354,8 +347,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
 /* Adds the chunk `id` to the free chunks of `owner`, and coalesces it. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
-    uint32_t prev = p->all.chunk[id].prev;
-    uint32_t next = p->all.chunk[id].next;
+    uint32_t prev = p->all.chunk[id].prev, next = p->all.chunk[id].next;
 
     if (chunk_joins(p, next, id, owner)) {
         free_chunk_remove(p, owner, next);
@@ -481,11 +473,10 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     weir__hostmem_populate(p->all.memory, p->all.bytes);
 }
 
-/* ---- the second stream ---- */
+/* ---- the second stream and observed frees ---- */
 
 static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
-    uint32_t first = 0;
-    uint32_t *end = &first;
+    uint32_t first = 0, *end = &first;
 
     while (a != 0 && b != 0) {
         uint32_t *from = p->all.tag[b].sequence < p->all.tag[a].sequence ? &b : &a;
@@ -584,8 +575,6 @@ void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_place
         s->owner[p->index]->merge_floor = sequence;
 }
 
-/* ---- observed frees ---- */
-
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
 
@@ -641,11 +630,9 @@ static int region_reserve(struct weir_placement *p) {
 }
 
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
-    uint64_t first = base >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = base >> p->shift, end = first + (bytes >> p->shift);
     size_t position = region_position(p, first);
-    uint32_t border;
-    uint32_t id;
+    uint32_t border, id;
 
     if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
         end >> SIZE_BITS != 0)
@@ -687,21 +674,6 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
     p->all.tag[id].sequence = sequence;
     free_chunk_add(p, owner, id);
     return 1;
-}
-
-static void region_unlink(struct weir_placement *p, size_t position) {
-    struct weir_placement_region *r = &p->region[position];
-
-    for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
-        next = p->all.chunk[id].next;
-        free_chunk_remove(p, chunk_owner(p, id), id);
-        record_remove(&p->all, id);
-    }
-    record_remove(&p->all, r->border);
-    p->total -= r->end - r->base;
-    p->extent -= r->high - r->base;
-    p->regions--;
-    memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
 /* Returns the stream that freed the chunk `id`, if other streams may not use the chunk yet; else NULL. */
@@ -749,11 +721,24 @@ int weir__placement_region_above(const struct weir_placement *p, uint64_t addres
 }
 
 int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    size_t position = region_position(p, base >> p->shift);
+    struct weir_placement_region *r;
     int state = weir__placement_region(p, base, 0);
 
-    if (state == WEIR_PLACEMENT_OK)
-        region_unlink(p, region_position(p, base >> p->shift));
-    return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
+    if (state != WEIR_PLACEMENT_OK)
+        return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
+    r = &p->region[position];
+    for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
+        next = p->all.chunk[id].next;
+        free_chunk_remove(p, chunk_owner(p, id), id);
+        record_remove(&p->all, id);
+    }
+    record_remove(&p->all, r->border);
+    p->total -= r->end - r->base;
+    p->extent -= r->high - r->base;
+    p->regions--;
+    memmove(r, r + 1, (p->regions - position) * sizeof *r);
+    return WEIR_PLACEMENT_OK;
 }
 
 /* ---- unmapped ranges ---- */
@@ -800,8 +785,7 @@ static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, un
 
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence) {
-    uint64_t first = address >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = address >> p->shift, end = first + (bytes >> p->shift);
     struct chunk *c;
     uint32_t id;
 
@@ -828,8 +812,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes) {
-    uint64_t first = address >> p->shift;
-    uint64_t end = first + (bytes >> p->shift);
+    uint64_t first = address >> p->shift, end = first + (bytes >> p->shift);
     uint32_t id;
 
     if (!records_reserve(p, p->regions + 2))
@@ -941,13 +924,6 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Turns the free chunks in [first, end) into one live block.  `id` is the chunk that contains `first`. */
-static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
-                      size_t bytes, struct weir_placement_block *out) {
-    block_begin(p, claim_run(p, id, first, end), bytes, out);
-    mark_end(p, end, 1);
-}
-
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out) {
     uint64_t first = address >> p->shift, want;
@@ -959,7 +935,8 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
     id = chunk_around(p, address, CLEAN, address, bytes);
     if (id == 0 || waits_for(p, id) != NULL)
         return WEIR_PLACEMENT_NO_FIT;
-    alloc_run(p, id, first, first + want, bytes, out);
+    block_begin(p, claim_run(p, id, first, first + want), bytes, out);
+    mark_end(p, first + want, 1);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1039,7 +1016,8 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
     if (best.first == 0 || !run_wait(p, best.first, want, s, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
-    alloc_run(p, best.first, first, first + want, bytes, out);
+    block_begin(p, claim_run(p, best.first, first, first + want), bytes, out);
+    mark_end(p, first + want, 1);
     return WEIR_PLACEMENT_OK;
 }
 

@@ -120,7 +120,7 @@ struct weir_placement_waits {
     void *context;
 };
 
-/* Creates a placement.  Returns OK, INVALID or NO_MEMORY.  Sets *out only on OK. */
+/* Creates a placement.  Returns OK or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
 /* Frees all host memory of a placement, or does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);

@@ -47,7 +47,7 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
 /* Records a memory node of a graph, so that weir recognizes its free.  Without host memory, the driver frees the block,
  * since the driver owns the memory of graphs. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
-    if (weir__graphs_add(&v->graphs, r->block))
+    if (weir__addresses_add(&v->graphs, r->block, 1))
         return WEIR_OK;
     (void)weir__async_free_on(v->device, r->block, r->stream);
     return weir__without_driver(WEIR_E_HOST_MEMORY);

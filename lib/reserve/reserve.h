@@ -31,7 +31,7 @@ struct weir_reserve {
     struct weir_device *device;
     const weir_options *options;
     struct weir_engine *engine;
-    struct weir_graph_table graphs;
+    struct weir_address_table graphs;
     struct weir_event_sink events;
     struct weir_limit limit;
     struct weir_goal goal;

@@ -8,21 +8,6 @@
 
 CASE("rules", 60, NULL, end_placement_if_there);
 
-TEST(rules_that_make_no_sense_are_refused) {
-    struct weir_placement_rule rule = bfc;
-
-    p = NULL;
-    rule.granularity = 0;
-    ck_assert_int_eq(weir__placement_create(&rule, &p), WEIR_PLACEMENT_INVALID);
-    rule.granularity = 384;
-    ck_assert_int_eq(weir__placement_create(&rule, &p), WEIR_PLACEMENT_INVALID);
-    rule.granularity = 256;
-    rule.split_waste = 0;
-    ck_assert_int_eq(weir__placement_create(&rule, &p), WEIR_PLACEMENT_INVALID);
-    ck_assert_ptr_null(p);
-    weir__placement_destroy(NULL);
-}
-
 TEST(regions_must_be_multiples_and_apart) {
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE, 0), WEIR_PLACEMENT_INVALID);
