@@ -126,8 +126,8 @@ int result_align(struct results *results);
 
 /* Computes the figures of a row from its runs. */
 void result_row(struct row *row);
-/* Returns 1 if the figure is larger for `a', else 0.  Two figures tie if the ranges of their runs overlap, or if the gap
- * between the ranges is at most 1% of the peak requested memory, or 0.5% of a time. */
+/* Returns 1 if the figure is larger for `a', else 0.  Two figures tie if the ranges of their runs overlap, or if the
+ * gap between the ranges is at most 1% of the peak requested memory, or 0.5% of a time. */
 int result_is_larger(const struct row *a, const struct row *b, enum result_figure figure);
 /* Sets row.best for the best rows of a trace in each column of the table. */
 void result_mark(struct results *results);

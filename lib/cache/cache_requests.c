@@ -157,10 +157,11 @@ static weir_status end_block(struct weir_caches *f, struct weir_slab **s, int is
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 struct weir_cache *c, weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
+    _Atomic uint32_t *moving = &c->moving[c->turn];
 
     if (!blocks)
         return;
-    atomic_fetch_add(&c->moving, 1);
+    atomic_fetch_add(moving, 1);
     pthread_mutex_unlock(&f->lock);
     for (struct weir_slab *s = blocks; s; s = next) {
         next = s->next;
@@ -172,7 +173,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
     }
     pthread_mutex_lock(&f->lock);
     weir__caches_strand(f, refused, NULL);
-    atomic_fetch_sub(&c->moving, 1);
+    atomic_fetch_sub(moving, 1);
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
@@ -340,7 +341,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     struct weir_cache *counts = c ? c : f->uncached;
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {.block = block, .lacked = NO_RESULT, .moving = &counts->moving};
+    struct weir_freed freed = {.block = block, .lacked = NO_RESULT};
     struct weir_slab *inbox = NULL, *next;
     weir_status status;
 
@@ -348,7 +349,8 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
         taken = weir__bias_take(&c->lock);
         /* unreached: no test covers a change of the cache's stream during this call */
         if (c->serves && is_its(c, r->id) && c->inbox) {
-            atomic_fetch_add(&c->moving, 1);
+            freed.moving = &c->moving[c->turn];
+            atomic_fetch_add(freed.moving, 1);
             inbox = weir__cache_empty_inbox(c);
         }
         weir__bias_give(&c->lock, taken);
@@ -427,6 +429,7 @@ struct freeing {
     struct weir_slab *s;
     CUdeviceptr block;
     weir_stream stream;
+    _Atomic uint32_t *moving; /* the cache's count that put_whole() has raised */
     int wanted; /* result: 1 if the cache has deferred work, else 0 */
 };
 
@@ -572,7 +575,7 @@ static void release_whole_blocks(struct weir_caches *f, const struct freeing *p,
     int due = weir__caches_give(f, blocks, freed_on, p->c, p->stream);
     unsigned long long id = p->id;
 
-    atomic_fetch_sub(&p->c->moving, 1);
+    atomic_fetch_sub(p->moving, 1);
     if (!due && !f->v->goal.has_threshold)
         return;
     if (id == 0 && is_vouched_for(f, p->c, p->stream))
@@ -614,7 +617,7 @@ static int post_remote(const struct freeing *p) {
 
 /* Puts a whole block into the inbox, a list of freed blocks.  If the list is full, moves all its blocks to *out.  If
  * the driver frees blocks in stream order, accepts a block only during a capture, when the driver frees none. */
-static int put_whole(const struct weir_caches *f, const struct freeing *p, struct weir_slab **out) {
+static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
@@ -635,7 +638,8 @@ static int put_whole(const struct weir_caches *f, const struct freeing *p, struc
         c->inbox_count++;
         atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
     } else {
-        atomic_fetch_add(&c->moving, 1);
+        p->moving = &c->moving[c->turn];
+        atomic_fetch_add(p->moving, 1);
         s->next = weir__cache_empty_inbox(c);
         *out = s;
     }

@@ -342,15 +342,16 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
         int taken = weir__bias_take(&c->lock);
 
         take_idle(c, 0, 0, 1, &h);
-        moving |= atomic_load(&c->moving) > 0;
+        moving |= atomic_load(&c->moving[c->turn]) > 0;
+        c->turn ^= 1;
         weir__bias_give(&c->lock, taken);
     }
-    *more = h.remotes || f->order.deferred > 0;
+    *more = h.remotes || f->order.deferred > 0 || moving;
     if (!h.spans && !*more && !moving)
         return CUDA_SUCCESS;
     pthread_mutex_unlock(&f->lock);
     for (struct weir_cache *c = moving ? first : NULL; c; c = c->next)
-        while (atomic_load(&c->moving) > 0)
+        while (atomic_load(&c->moving[c->turn ^ 1]) > 0)
             f->device->driver->sleep_ns(MOVING_PAUSE_NS);
     result = weir__device_wait(f->device);
     pthread_mutex_lock(&f->lock);

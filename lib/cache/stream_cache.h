@@ -132,7 +132,8 @@ struct weir_cache {
     _Atomic size_t inbox_bytes;
     uint64_t room, lacked;
     /* The calls that have removed memory from the cache, and have not yet given it to the engine. */
-    _Atomic uint32_t moving;
+    _Atomic uint32_t moving[2];
+    unsigned turn; /* the index of the count that new calls raise; a flush of all caches waits for the other one */
 
     /* Fields that seldom change, under the lock. */
     int serves;                /* set if the cache serves the stream `id` */

@@ -62,7 +62,7 @@ struct weir_freed {
     /* Results of the mapped and bfc engines.  `room`: the bytes that the stream may free before it must record an
      * event.  `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
-    /* The caller's count of calls that give blocks to an engine, or NULL.  With the blocks, the engine subtracts 1. */
+    /* A count of calls that give blocks to the engine, or NULL.  A heap subtracts 1 once it has the blocks. */
     _Atomic uint32_t *moving;
 };
 
