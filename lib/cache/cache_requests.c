@@ -136,8 +136,8 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
 }
 
 /* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
- * fails, sets *s to a new record of the live block, or to NULL if there is no host memory. */
-static weir_status end_block(struct weir_caches *f, struct weir_slab **s, int is_completed,
+ * fails, gives the block, which stays live, a record again: sets *s to it, or to NULL if there is no host memory. */
+static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s, int is_completed,
                              weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(*s);
     CUdeviceptr base = weir__records_end(&f->records, *s);
@@ -166,7 +166,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
     for (struct weir_slab *s = blocks; s; s = next) {
         next = s->next;
         /* If there is no host memory for a new record, the block leaks. */
-        if (end_block(f, &s, id == WEIR_ENGINE_OBSERVED, stream, NULL) != WEIR_OK && s) {
+        if (free_with_record_end(f, &s, id == WEIR_ENGINE_OBSERVED, stream, NULL) != WEIR_OK && s) {
             s->next = refused;
             refused = s;
         }
@@ -525,10 +525,12 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
         weir__caches_strand(f, s, NULL);
         pthread_mutex_unlock(&f->lock);
     } else {
-        status = end_block(f, &s, 0, p->stream, uses);
-        /* unreached: no test makes another thread take the last record */
-        if (status != WEIR_OK && s)
-            atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
+        status = free_with_record_end(f, &s, 0, p->stream, uses);
+        if (status != WEIR_OK) {
+            /* unreached: no record, since no test makes another thread take the last one */
+            if (s)
+                atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
+        }
     }
     if (status != WEIR_OK)
         return status;
@@ -552,7 +554,7 @@ static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, we
     return status;
 }
 
-/* ---- frees into a cache ---- */
+/* ---- frees ---- */
 
 enum {
     KEPT,

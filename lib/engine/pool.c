@@ -208,8 +208,7 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
     /* Sets host_bytes; the lines below set all other figures. */
-    if (!p->has_figures)
-        weir__sizes_figures(&p->sizes, out);
+    weir__sizes_figures(&p->sizes, out);
     out->requested = pool_requested(p);
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));

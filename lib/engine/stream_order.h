@@ -121,7 +121,7 @@ struct weir_fence {
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
-/* Ends all deferred frees, and frees all host memory. */
+/* Calls `observed` for all streams, ends all deferred frees, and frees all host memory. */
 void weir__order_close(struct weir_order *o);
 
 /* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call, or

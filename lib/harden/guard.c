@@ -702,6 +702,7 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->requested = h->requested;
     out->requested_peak = h->requested_peak;
     out->in_use = h->live_bytes;
+    out->in_use_peak = weir__size_larger(out->in_use_peak, out->in_use);
     out->late_writes = atomic_load(&h->late_writes);
     out->overruns = atomic_load(&h->overruns);
     for (const struct weir_guarded *b = h->kept; b; b = b->next)

@@ -214,6 +214,7 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
     struct weir_placement *p;
 
+    WEIR_ASSERT(rule->granularity > 0 && rule->split_waste > 0);
     p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
     if (p == NULL)
         return WEIR_PLACEMENT_NO_MEMORY;

@@ -317,6 +317,7 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
         if (pause.tv_nsec < 16000000)
             pause.tv_nsec *= 2;
     }
+    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
     if (got < 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: no lock against other processes (%s): it goes on without",
@@ -324,7 +325,6 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
     if (got == 0)
         weir__log(v->options->log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
 }
 
 /* Asks other processes to release memory above their shares, and waits for it. */
@@ -540,7 +540,7 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
     return pause_after(v, status, lacks);
 }
 
-/* ---- grow-ahead: the thread -------------------------------------------------------------------- */
+/* ---- grow-ahead: the thread, and its start and end -------------------------------------------------------------------- */
 
 /* Held during each step of grow-ahead.  exit() waits for this lock, but at most a second, since the driver is unloaded
  * afterwards. */

@@ -324,6 +324,8 @@ static void insist(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
+/* ---- all steps ---- */
+
 static void (*const steps[])(struct recovery *c) = {
     poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
 };
