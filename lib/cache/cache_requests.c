@@ -137,8 +137,9 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
 
 /* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
  * fails, gives the block, which stays live, a record again: sets *s to it, or to NULL if there is no host memory. */
-static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s, int is_completed,
-                             weir_stream stream, struct weir_use_list *uses) {
+static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s,
+                                        int is_completed, weir_stream stream,
+                                        struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(*s);
     CUdeviceptr base = weir__records_end(&f->records, *s);
     struct weir_freed freed = {.block = &base, .count = 1};
@@ -430,7 +431,7 @@ struct freeing {
     CUdeviceptr block;
     weir_stream stream;
     _Atomic uint32_t *moving; /* the cache's count that put_whole() has raised */
-    int wanted; /* result: 1 if the cache has deferred work, else 0 */
+    int wanted;               /* result: 1 if the cache has deferred work, else 0 */
 };
 
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {

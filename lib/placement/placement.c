@@ -10,6 +10,7 @@
  */
 #include "placement/placement_state.h"
 
+#include "base/assert.h"
 #include "base/bounds.h"
 #include "base/size.h"
 
