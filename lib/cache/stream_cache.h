@@ -133,8 +133,8 @@ struct weir_cache {
     uint64_t room, lacked;
     /* The calls that have removed memory from the cache, and have not yet given it to the engine. */
     _Atomic uint32_t moving[2];
-    unsigned
-        turn; /* the index of the count that new calls raise; a flush waits for the other count */
+    /* The index of the count that new calls raise.  A flush of all caches waits for the other count. */
+    unsigned turn;
 
     /* Fields that seldom change, under the lock. */
     int serves;                /* set if the cache serves the stream `id` */
