@@ -2,7 +2,7 @@
 /* shared_lines.c: the program that check-lines watches: two threads that hit, one after the other.
  *
  * Each thread binds a stream; with the argument "same" both use one stream, so that cache lines are shared.  Both make
- * hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each makes some more,
+ * hits of slots until the caches are filled and the locks are biased.  Then each makes some more,
  * between two stores to its markers.  The program prints the markers' addresses for the reader of the trace.
  *
  * Exits with 1 and a message if a call fails, or if a watched request was no hit. */
@@ -17,10 +17,9 @@
 
 #include "driver/driver.h"
 
-/* The caches keep whole blocks after 1,024 requests without growth, so the program preallocates. */
 enum { WARM_UP = 1500, SETTLE = 50, WATCHED = 150, DEPTH = 3 };
 
-static const size_t sizes[] = {512, 65536, (size_t)1 << 20};
+static const size_t sizes[] = {512, 65536};
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
