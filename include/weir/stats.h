@@ -53,6 +53,8 @@ typedef struct weir_statistics {
     /* The bytes of all live blocks, with the rounding of block sizes.  With options.harden, the bytes include the gaps
      * of the guard instead of the rounding.  A freed block does not count, even if weir delays its reuse. */
     uint64_t in_use;
+    /* The peak of in_use.  With options.harden, the peak includes the rounding, too, and the blocks that the guard
+     * keeps. */
     uint64_t in_use_peak;
     uint64_t reserved; /* the bytes that the allocator has reserved on the device */
     uint64_t reserved_peak;
