@@ -2,9 +2,8 @@
 /* driver_blocks.h: blocks that the driver itself allocates, from a pool, by cuMemAlloc, or as memory nodes of graphs;
  * and tables of their addresses.
  *
- * Graphs.  If an engine does not allocate from a pool of the driver, a request on a captured stream becomes a memory
- * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
- * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
+ * Graphs.  A heap's request on a captured stream becomes a memory node of the graph.  Nodes need a pool of the driver,
+ * from which the graph copies only the list of devices with access.  So weir creates a pool, which never has memory.
  *
  * Each launch maps a node's block at its address again, so the table `graphs` of these addresses keeps an address after
  * a free.  If another block is later allocated there, that block's layer must ignore or remove the entry.
@@ -95,12 +94,10 @@ struct weir_nodes {
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid.  Returns E_CAPTURE if
- * the driver (before 11.4) or the device has no memory nodes.  Also returns E_CAPTURE under `weir run`, where the
- * driver itself allocates the block. */
+ * the driver (before 11.4) or the device has no memory nodes, or under `weir run`, where the driver allocates it. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  Destroys the pool if possible, since a pool's list
- * of devices is fixed. */
+/* Changes a device's access to later memory nodes.  Destroys the pool if possible: a pool's devices are fixed. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif
