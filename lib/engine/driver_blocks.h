@@ -9,7 +9,7 @@
  * a free.  If another block is later allocated there, that block's layer must ignore or remove the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
- * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock calls nothing.
+ * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock takes no other lock.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H
@@ -19,7 +19,7 @@
 
 struct weir_async {
     struct weir_device *device;
-    struct weir_lock joining; /* guards `joined`, and keeps waits and frees on it in order */
+    struct weir_lock joining; /* guards `joined`, and orders the waits and frees on this stream */
     CUstream joined; /* the stream on which weir frees blocks that several streams use, or NULL */
 };
 

@@ -42,7 +42,7 @@
 /* ---- a request --------------------------------------------------------------------------------- */
 
 enum {
-    /* The engine calls the driver even if the device reports too little free memory, since the report may be wrong. */
+    /* The engine calls the driver even if the device reports too little free memory: the report may be too low. */
     WEIR_REQUEST_FORCED = 1,
     /* The stream is captured, so the block is a memory node of a graph. */
     WEIR_REQUEST_CAPTURED = 2,
@@ -219,7 +219,7 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks in the order of the stream `id`.  The current call may be on another stream.  If `id` is
+    /* Frees live blocks on the stream `id`, although the current call may be on another stream.  If `id` is
      * WEIR_ENGINE_OBSERVED, as always for the pool and direct engines, the work on the blocks has completed. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */

@@ -359,7 +359,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Tries free memory first, then waits for other streams, then new memory, since mapping costs the most. */
+/* Tries free memory first, then memory that needs waits for other streams, then new memory: mapping takes longest. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     weir_status status;

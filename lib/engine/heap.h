@@ -64,7 +64,7 @@ struct weir_backing {
     size_t step_bytes; /* the bytes of one step of background growth, or 0 for none */
     unsigned traits;   /* the traits WEIR_ENGINE_... of its engine */
     void (*close)(struct weir_heap *h);
-    /* Takes memory for a request that does not fit into free memory. */
+    /* Takes memory from the device, or moves idle memory, for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,

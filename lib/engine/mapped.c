@@ -196,7 +196,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in both arrays, also for one more entry of background growth each.  Returns 0 without host memory. */
+/* Makes room for new entries, and for one of background growth, in both arrays.  Returns 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -287,8 +287,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap.  Makes `stream` wait for work of other streams there.
- * The old addresses stay mapped until all work there has completed.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base`.  Makes `stream` wait for other streams' work on this memory.  The old
+ * addresses stay mapped until all work on them has completed.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64_t base,
                                  struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -404,7 +404,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
-    if (pending) /* without this event, the frees in the moved memory might get none */
+    if (pending) /* the frees in the moved memory might get no other event */
         weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     after = weir__heap_reserve(h);
     if (after > before) {
@@ -599,7 +599,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of idle whole pages in the SMALL addresses.  Also counts pages with uncompleted work. */
+/* Returns the bytes of free whole pages at addresses for small requests.  Also counts pages with uncompleted work. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 

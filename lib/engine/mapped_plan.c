@@ -212,8 +212,8 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  If it is
- * small, other streams can use more memory beside pending work, and a trim can release more beside live blocks. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  With
+ * small ones, other streams can use more memory beside pending work, and trims release more beside live blocks. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;

@@ -341,7 +341,7 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Another stream's call ends a burst, but only the stream's own next call records the end, in its record. */
+/* A burst of calls ends at another stream's call.  The stream's next call records the end, in the stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -419,7 +419,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 }
 
 /* Returns 1 if the stream is non-blocking, else 0.  A blocking stream may depend on the legacy stream even if
- * cuStreamQuery returns 0.  The query would break the stream's capture (both: H200, driver 580). */
+ * cuStreamQuery returns 0.  A query of a captured stream's flags would break the capture (both: H200, driver 580). */
 static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 

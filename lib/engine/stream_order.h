@@ -161,7 +161,7 @@ void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`, whose id may be 0 (unknown).  The caller later calls weir__order_recycle(). */
+/* Records an event on `stream`; `id` may be 0 (unknown).  The caller later passes the event to weir__order_recycle. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 int weir__order_is_done(const struct weir_order *o, CUevent event);
