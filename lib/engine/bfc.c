@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bfc.c: the bfc engine, which takes regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do.
- *
- * It frees a region by cuMemFree, which waits for all work of the device.
- */
+/* bfc.c: the bfc engine, which allocates regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do. */
 #include "base/size.h"
 #include "engine/heap.h"
 
@@ -140,13 +137,11 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
     weir_status status = add_region(h, bytes, GRANULARITY, got);
 
-    /* unused, since each call adds only one region */
-    (void)goal, (void)cause;
+    (void)goal, (void)cause; /* unused, since each call adds only one region */
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Only the mode WAIT may wait for the device, as cuMemFree does.  Other modes free regions only if
- * a single stream is in use and all frees on this stream have completed. */
+/* Frees idle regions.  Modes other than WAIT need a single stream without pending frees, since cuMemFree waits. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -174,8 +169,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
         idle += r.bytes;
         pages += weir__size_round_down(r.bytes, WEIR_DRIVER_PAGE);
     }
-    room = weir__size_subtract(weir__engine_limit(&h->e),
-                               h->total - idle); /* reserved memory can be above the limit */
+    room = weir__size_subtract(weir__engine_limit(&h->e), h->total - idle);
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
     /* A region smaller than a driver page may have an address that the caches cannot use. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < WEIR_DRIVER_PAGE ? 0 : added;

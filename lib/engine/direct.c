@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory always
- * equals the memory in use.
- *
- * It shows how slow the driver is without an allocator, and helps a user to find out whether an allocator causes a
- * fault.  cuMemFree waits for all work of the device, so stream order always holds.
- */
+/* direct.c: the direct engine, which calls cuMemAlloc for each block, and cuMemFree, which waits for the device. */
 #include <stdlib.h>
 
 #include "base/size.h"

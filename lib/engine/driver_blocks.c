@@ -199,8 +199,7 @@ uintptr_t weir__addresses_remove(struct weir_address_table *t, CUdeviceptr block
     return value;
 }
 
-/* Destroys the driver's pool of memory nodes.  Existing graphs do not need the pool.  The caller holds the lock, or is
- * the only user. */
+/* Destroys the pool of memory nodes, which existing graphs do not need.  The caller holds the lock or closes `n`. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;

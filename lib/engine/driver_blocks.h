@@ -2,15 +2,14 @@
 /* driver_blocks.h: blocks that the driver itself allocates, from a pool, by cuMemAlloc, or as memory nodes of graphs;
  * and tables of their addresses.
  *
- * Graphs.  If an engine does not allocate from a pool of the driver, a request on a captured stream becomes a memory
- * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
- * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
+ * Graphs.  A heap's request on a captured stream becomes a memory node of the graph.  Nodes need a pool of the driver,
+ * from which the graph copies only the list of devices with access.  So weir creates a pool, which never has memory.
  *
  * Each launch maps a node's block at its address again, so the table `graphs` of these addresses keeps an address after
  * a free.  If another block is later allocated there, that block's layer must ignore or remove the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
- * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock calls nothing.
+ * recorded on other streams.  A thread that holds weir_sizes.lock or weir_address_table.lock takes no other lock.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H
@@ -20,7 +19,7 @@
 
 struct weir_async {
     struct weir_device *device;
-    struct weir_lock joining; /* guards `joined`, and keeps waits and frees on it in order */
+    struct weir_lock joining; /* guards `joined`, and orders the waits and frees on this stream */
     CUstream joined; /* the stream on which weir frees blocks that several streams use, or NULL */
 };
 
@@ -95,12 +94,10 @@ struct weir_nodes {
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid.  Returns E_CAPTURE if
- * the driver (before 11.4) or the device has no memory nodes.  Also returns E_CAPTURE under `weir run`, where the
- * driver itself allocates the block. */
+ * the driver (before 11.4) or the device has no memory nodes, or under `weir run`, where the driver allocates it. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  Destroys the pool if possible, since a pool's list
- * of devices is fixed. */
+/* Changes a device's access to later memory nodes.  Destroys the pool if possible: a pool's devices are fixed. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

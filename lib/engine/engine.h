@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.h: the interface that every engine implements.
  *
- * An engine takes memory from the device, within the limit, and allocates blocks in it.  Each engine has its own
- * lock, so any thread may call every function except those that open and close an engine.
+ * An engine takes memory from the device, within the limit, and allocates blocks in this memory.  Each engine has its
+ * own lock, so any thread may call every function except those that open and close an engine.
  *
  * Stream order.  `alloc` returns a block that may be used on the request's stream at once.  After a `free` on a
  * stream, the engine may allocate the memory on this stream again at once.  For another stream, the engine must first
- * observe that the free has completed, or make the other stream wait for it.
- *
- * This file must not depend on the allocator's life cycle or on names of settings.
+ * observe that the free has completed, or make the other stream wait for the free.
  */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -31,12 +29,10 @@
 /* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
 #define WEIR_DRIVER_PAGE ((size_t)2 << 20)
 
-/* Returned by `free_batch` if the blocks are freed, but the stream should now record an event.  Without the event,
- * other streams cannot reuse the memory. */
+/* Returned by `free_batch` if the blocks are freed, and the stream should now record an event for other streams. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
-/* Values of `id` in `free_batch`.  OBSERVED: all work on the blocks has completed.  UNKNOWN: only a wait for the device
- * can show this. */
+/* Values of `id` in `free_batch`: all work on the blocks has completed (OBSERVED), or the stream is unknown. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
@@ -46,7 +42,7 @@
 /* ---- a request --------------------------------------------------------------------------------- */
 
 enum {
-    /* Calls the driver even if the device reports too little free memory, since the report may be too low. */
+    /* The engine calls the driver even if the device reports too little free memory: the report may be too low. */
     WEIR_REQUEST_FORCED = 1,
     /* The stream is captured, so the block is a memory node of a graph. */
     WEIR_REQUEST_CAPTURED = 2,
@@ -62,7 +58,7 @@ struct weir_freed {
     /* Results of the mapped and bfc engines.  `room`: the bytes that the stream may free before it must record an
      * event.  `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
-    /* A count of calls that give blocks to the engine, or NULL.  A heap subtracts 1 once it has the blocks. */
+    /* The number of calls that are passing blocks to the engine, or NULL.  A heap subtracts 1 after the frees. */
     _Atomic uint32_t *moving;
 };
 
@@ -71,11 +67,10 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR.  If the address is not free,
-     * the request fails. */
+    /* The block's address, 0 for any address, or WEIR_ENGINE_FAR.  If the address is not free, the request fails. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0 if the engine must query it.  If it is not 0, the stream is not captured. */
+    /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -110,7 +105,7 @@ enum weir_visited {
     WEIR_VISIT_BLOCKS,
     WEIR_VISIT_BLOCK_AT,  /* the live block that contains an address */
     WEIR_VISIT_REGION_AT, /* the region or superblock that contains an address */
-    /* the addresses for requests with weir_request.at; not in all engines */
+    /* the ranges of addresses for requests with weir_request.at; only in the mapped engine */
     WEIR_VISIT_AT_ADDRESS
 };
 
@@ -119,7 +114,7 @@ struct weir_memory_file {
     uint64_t base; /* where the physical allocation is mapped */
     size_t bytes;
     int file;      /* the exported file descriptor, open until the memory is freed */
-    uint64_t name; /* this process never uses the number for another export */
+    uint64_t name; /* a number that this process uses for no other export */
 };
 
 struct weir_memory_files {
@@ -202,7 +197,7 @@ struct weir_event_sink {
     struct weir_process_peers *peers; /* other weir processes, or NULL */
     /* the reserved memory that this process last published to other weir processes */
     _Atomic uint64_t shown;
-    /* Set to 1 when reserved memory grows for a request.  NULL if nobody reads it. */
+    /* Set to 1 when reserved memory grows for a request.  NULL if nothing reads the flag. */
     _Atomic int *grew;
 };
 
@@ -224,7 +219,7 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks in the order of the stream `id`.  The current call may be on another stream.  If `id` is
+    /* Frees live blocks on the stream `id`, although the current call may be on another stream.  If `id` is
      * WEIR_ENGINE_OBSERVED, as always for the pool and direct engines, the work on the blocks has completed. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
@@ -247,8 +242,8 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  Not
-     * next to fields that requests write, since each large free reads `lacked`. */
+    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  Each
+     * large free reads this field, so requests must not write to its cache line. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -267,8 +262,7 @@ struct weir_engine {
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
-        /* All addresses that the engine has ever used for blocks lie in [low, high).  The pool and direct engines set
-         * these bounds only if the allocator has caches. */
+        /* Each block so far lies in [low, high).  Without caches, the pool and direct engines do not set the bounds. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -326,8 +320,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 if the address lies outside [low, high).  Needs no lock, since the engine extends these bounds before it
- * returns a block. */
+/* Returns 0 if no block contains the address.  Needs no lock, since bounds grow before the engine returns a block. */
 static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
@@ -349,7 +342,6 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* Extends the range of addresses ever used.  Several threads may call this function at once. */
 static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t base, size_t bytes) {
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
@@ -366,7 +358,7 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
                          uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to fail a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, else 0. */
+/* Returns 1, and sets r->is_predicted, if `bytes` exceeds the device's free memory plus `idle`.  Else returns 0. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for one object.  Returns 1. */

@@ -10,7 +10,7 @@
 /* The id of h->quarantine, the stream of frees without an event.  No real stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The largest number of events to query for a request that does not fit, before the heap looks for other memory. */
+/* The number of events that a request queries if no free memory fits, before the heap tries other memory. */
 enum { MOST_QUERIES = 32 };
 
 /* Each time a free is deferred, weir queries this many deferred frees, so that they do not pile up. */
@@ -22,7 +22,6 @@ enum { EVENT_FRACTION = 256 };
 /* The number of records of blocks to allocate in advance.  The first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
-/* Finds the region that contains an address.  Returns 1 on success, 0 if there is none. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
                                         &out->bytes) &&
@@ -36,8 +35,7 @@ void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block for reuse on the stream `s`, or on all streams if `s` is NULL.  Needs no host memory if `s` is
- * NULL or stands for all frees without an event. */
+/* Frees a block for reuse on `s`, or on all streams if `s` is NULL.  NULL and &h->quarantine need no host memory. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -70,7 +68,6 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* Makes a stream's completed frees available to all streams.  If `is_forgotten` is 1, removes the stream instead. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -299,7 +296,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (captured) {
         struct weir_freed one = {.block = &block, .count = 1};
 
-        /* During a capture, the driver does not report the id.  So weir uses that of the last call with this handle. */
+        /* During a capture, the driver reports no id.  So weir uses the id of the last call with this handle. */
         id = weir__order_last_id(&h->order, stream);
         status = free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
     } else if (!uses) {
@@ -315,8 +312,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- requests ---- */
 
-/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries.  Returns a result of
- * placement.h. */
+/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -352,8 +348,7 @@ static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_wait(&w->heap->order, w->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places the request in adjacent free chunks, after no single chunk has fit.  Makes the stream wait on the device for
- * work of other streams on these chunks.  Returns a result of placement.h. */
+/* Places the request in adjacent chunks.  Makes its stream wait on the device for other streams' work on the chunks. */
 static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct waiter waiter = {h, r->stream};
@@ -364,7 +359,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Tries free memory first, then waits for other streams, then new memory, since mapping costs the most. */
+/* Tries free memory first, then memory that needs waits for other streams, then new memory: mapping takes longest. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     weir_status status;
@@ -401,8 +396,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
 
-    /* On a captured stream, the block becomes a memory node of the graph.  On the legacy stream, the driver returns
-     * error 906 while another stream is captured, and the request fails. */
+    /* On the legacy stream, the driver returns error 906 while another stream is captured.  Then the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status == WEIR_OK && !r->id)
@@ -439,7 +433,6 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
 
 /* ---- growth and trims ---- */
 
-/* Allocates host memory for the records of many blocks in advance. */
 static void reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
         weir__placement_reserve_records(h->placement[i], STOCK);
@@ -475,7 +468,6 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
-/* Returns 1 if the records of all chunks are valid and agree with the heap's sums, else 0. */
 static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     struct weir_placement_figures figures;
     uint64_t total = 0;
@@ -489,7 +481,6 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode WAIT, first waits for the device if some frees have no event. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -612,7 +603,7 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-/* Shows the live block that contains an address.  Takes linear time unless a block starts there. */
+/* Reports the live block that contains an address.  Takes linear time unless a block starts at the address. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_placement_block found;
     int result =
@@ -624,7 +615,6 @@ static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     return is_node(h, visit->address) ? weir__visit_show(visit, visit->address, 0) : 0;
 }
 
-/* Calls visit->show for each region of a placement.  Returns the number of regions. */
 static int visit_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;
@@ -674,7 +664,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Where requests name their addresses, the gaps between blocks do not count as fragmentation. */
+        /* Gaps between blocks of requests that name their address do not count as fragmentation. */
         out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }

@@ -3,11 +3,8 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order (engine.h, doc/reuse.md).  If several streams use a block (weir_use), its free is deferred until events
- * on all of them have completed.  A free that can have no event is quarantined until a wait for the device.
- *
- * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread that holds it
- * may take the locks of the counters, of the nodes and of the graph table.  The lock is released during a wait for the
+ * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  Its holder may take the
+ * locks of the counters, of the nodes and of the graph table.  The heap releases its lock during a wait for the
  * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
  */
 #ifndef WEIR_HEAP_H
@@ -39,12 +36,11 @@ struct weir_heap {
     const struct weir_backing *backing;
     struct weir_mapped_range *range; /* the address range of the mapped engine, or NULL */
     struct weir_nodes nodes;         /* creates memory nodes of graphs */
-    /* the number of parts of the address range: WEIR_HEAP_KINDS, or 1 in the bfc engine */
-    int kinds;
-    struct weir_lock lock; /* guards all fields below and those of the backing */
+    int kinds;                       /* WEIR_HEAP_KINDS, or 1 in the bfc engine */
+    struct weir_lock lock;           /* guards all fields below and those of the backing */
     uint64_t requested, in_use;
     uint64_t requested_peak; /* the peak of `in_use` is e.seen.most_in_use */
-    uint64_t total; /* the bytes of memory that blocks can be placed in */
+    uint64_t total;          /* the bytes of memory that blocks can be placed in */
     /* Reserved bytes where no block can be placed: the driver did not free them, or a thread is mapping them. */
     uint64_t unusable;
     struct weir_order order;
@@ -53,15 +49,14 @@ struct weir_heap {
     /* The start of each part of the address range, and the end of the last part.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes of all frees so far that have no event.  Serves as the sequence number of these frees, too. */
+    /* The bytes of all frees so far that have no event.  The sum is also the sequence number of the last such free. */
     uint64_t quarantined;
-    /* The record of a stream that stands for all frees without an event. */
+    /* The record of a stream that weir uses for all frees without an event. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
 
-/* A backing allocates a heap's memory from the device, and releases it.  All functions except `close` are called under
- * the heap's lock; `grow` and `shrink` may release the lock for a while. */
+/* The heap calls all functions except `close` under its lock.  `grow` and `shrink` may release the lock for a while. */
 struct weir_backing {
     struct weir_placement_rule rule;
     size_t small;      /* the largest size of a small request */
@@ -69,7 +64,7 @@ struct weir_backing {
     size_t step_bytes; /* the bytes of one step of background growth, or 0 for none */
     unsigned traits;   /* the traits WEIR_ENGINE_... of its engine */
     void (*close)(struct weir_heap *h);
-    /* Takes memory for a request that does not fit into free memory. */
+    /* Takes memory from the device, or moves idle memory, for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
@@ -146,7 +141,6 @@ static inline size_t weir__heap_growth_limit(const struct weir_heap *h) {
                : (size_t)h->total + weir__heap_room(h);
 }
 
-/* Returns E_LIMIT if the limit is below the device's memory, else E_NO_MEMORY. */
 static inline weir_status weir__heap_full_status(const struct weir_heap *h) {
     return weir__without_driver(weir__engine_limit(&h->e) < h->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
@@ -171,7 +165,7 @@ int weir__mapped_await(struct weir_heap *h);
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_stream *on,
                                   struct weir_placement_block *out);
-/* Changes a device's access to all present and future memory.  May release the lock for a while. */
+/* Changes a device's access to all memory except aliased mappings.  Releases the heap's lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
 /* Calls visit->show for each physical allocation, and returns their number. */
 int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped.c: the backing of the mapped engine (doc/design.md, "Mapped").
  *
- * Requests that name the address of their block (weir_request.at) have their own part of the range, so that a program
- * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
- *
  * Growth in the background maps physical allocations without the heap's lock, by one thread at a time, which holds
- * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  The
- * request then keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
+ * `growth_lock`.  A request that has to grow waits for `growth_lock` first: the new memory may suffice, and two threads
+ * must not map memory at the same addresses.
  *
  * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
  * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.
@@ -24,8 +21,7 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range, in multiples of the device's memory.  Programs need many addresses, since a block that
- * grows soon becomes larger than each gap between live blocks. */
+/* The size of the address range, in multiples of the device's memory.  Growing blocks soon exceed each free gap. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
@@ -118,7 +114,6 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes a file descriptor and frees its record.  `file` may be NULL. */
 static void close_file(struct weir_mapped_file *file) {
     if (file)
         weir__kept_close(&file->kept);
@@ -201,7 +196,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Enlarges both arrays, with one more entry each for background growth.  Returns 0 without host memory. */
+/* Makes room for new entries, and for one of background growth, in both arrays.  Returns 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -265,8 +260,7 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a physical allocation to the heap if map_memory() has returned OK; else unmaps it.  The caller has called
- * reserve_entries(). */
+/* Adds memory to the heap if map_memory() has returned OK; else unmaps it.  The caller has called reserve_entries(). */
 static weir_status insert_handle(struct weir_heap *h, weir_status status,
                                  struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -293,8 +287,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap.  Makes `stream` wait for work of other streams there.
- * The old addresses stay mapped until all work there has completed.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base`.  Makes `stream` wait for other streams' work on this memory.  The old
+ * addresses stay mapped until all work on them has completed.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64_t base,
                                  struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -410,7 +404,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
-    if (pending) /* without this event, the frees in the moved memory might get none */
+    if (pending) /* the frees in the moved memory might get no other event */
         weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     after = weir__heap_reserve(h);
     if (after > before) {
@@ -475,7 +469,8 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
 
 /* ---- requests ---- */
 
-/* Maps the memory that is missing in the window.  Moves memory with uncompleted work only if the stream has an id. */
+/* Maps the memory that is missing in the window.  Memory with uncompleted work moves only for a stream with an id, and
+ * not to an address that the request names. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;
@@ -512,7 +507,6 @@ static void charge_budget(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the physical allocations are sorted, disjoint, and have the heap's bytes in total; else 0. */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -605,7 +599,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of idle whole pages in the SMALL addresses.  Also counts pages with uncompleted work. */
+/* Returns the bytes of free whole pages at addresses for small requests.  Also counts pages with uncompleted work. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -648,8 +642,7 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
     return status;
 }
 
-/* Maps new memory at the end of the part `kind` of the address range.  Each physical allocation has at most `most`
- * bytes.  Adds the bytes of growth to *got. */
+/* Maps new memory at the end of the part `kind`, by up to `most` bytes at a time.  Adds the growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -807,7 +800,6 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Changes a device's access to all memory, except at old addresses of moved memory, which no later work uses. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -838,8 +830,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of [base, base + bytes) to `out`.  Returns E_NOT_OWNED if a part is not mapped.  The
- * caller holds the lock and has entered the device's context. */
+/* Appends the physical allocations of [base, base + bytes) to `out`.  Returns E_NOT_OWNED if a part is not mapped. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;

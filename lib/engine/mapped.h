@@ -15,8 +15,7 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define GRANULARITY ((size_t)512)
-/* Requests of up to SMALL bytes get addresses from a separate range, since a small live block would pin a
- * large allocation. */
+/* Requests of up to SMALL bytes have their own addresses, since a small live block would pin a large allocation. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
@@ -109,21 +108,17 @@ struct weir_mapped_window {
 /* One step of a plan: maps one physical allocation, which is new (and CLEAN) or idle, at the address to.base. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
-    /* The present address of an idle physical allocation, or NOWHERE for a new one. */
-    uint64_t from;
+    uint64_t from;  /* the address from which idle memory moves, or NOWHERE for new memory */
     size_t least;   /* the smallest size that suffices for a new physical allocation */
     int is_created; /* set once the handle in `to` exists */
-    /* Set once cuMemMap has mapped the physical allocation.  Some devices may still lack access to it. */
-    int is_mapped;
+    int is_mapped;  /* set once cuMemMap has succeeded; some devices may still lack access */
 };
 
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
-    GROWN, /* maps only new memory */
-    /* Moves idle memory to the request's addresses first, and then maps new memory. */
-    MOVED,
-    /* Moves all idle memory to the end of the address range, and places the block there. */
-    SQUEEZED
+    GROWN,   /* maps only new memory */
+    MOVED,   /* maps idle memory at the request's addresses first, and then new memory */
+    SQUEEZED /* moves idle memory to the end of the address range, and places the block there */
 };
 
 struct weir_mapped_range {
@@ -149,8 +144,7 @@ struct weir_mapped_range {
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
     int64_t budget;
-    /* The time of the last raise_budget(), in ticks of the driver's clock. */
-    uint64_t earned;
+    uint64_t earned; /* the time of the last raise_budget(), in ticks of the driver's clock */
     /* The devices that can access all memory of the range.  Changed under `growth_lock`. */
     struct weir_access access;
     /* Held during background growth and changes of access.  Taken before the heap's lock. */
@@ -176,7 +170,7 @@ static inline size_t fine_bytes(uint64_t total, size_t least, size_t most) {
     return weir__size_round_down(within(least, (size_t)(total / FINE_PART), most), PAGE);
 }
 
-/* Returns the index of a size's bit in `lasting`, the sizes of blocks that outlived the last trim. */
+/* Returns the index of a size's bit in `lasting`. */
 static inline unsigned lasting_bit(size_t bytes) {
     return (unsigned)((bytes + GRANULARITY - 1) / GRANULARITY * UINT64_C(0x9E3779B97F4A7C15) >>
                       32) %
@@ -191,8 +185,7 @@ int weir__mapped_has_budget(const struct weir_heap *h);
 /* Lists the free and unmapped pieces of the address range in g->pieces, with their states (ALIAS...) for the stream
  * `id`.  If `id` is 0, the stream is unknown.  Returns 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets `spare` of each physical allocation to 1 if it may move to the addresses of *w, else to 0.  It may move if it
- * lies outside of *w and all its pieces have the state `least` or better (ALIAS is worst). */
+/* Sets `spare` to 1 for each physical allocation outside of *w whose pieces all have the state `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds `bytes` adjacent bytes that need the least new memory.  Sets w->missing to SIZE_MAX on failure. */
@@ -201,8 +194,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 /* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans how weir fills the range *w of addresses: by moved memory and by new memory.  Sets *planned to the bytes of new
- * memory.  Returns 1 on success, 0 if there is no host memory. */
+/* Plans how to fill *w.  Sets *planned to the bytes of new memory.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into free memory
- * (doc/design.md, "Mapped").
- */
+/* mapped_plan.c: chooses addresses and physical allocations for requests that do not fit (doc/design.md, "Mapped"). */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
 
@@ -75,7 +73,7 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the end of the run of adjacent pieces from `i` on with the state `state` or better. */
+/* Returns the index after the last of the adjacent pieces from `i` on that have the state `state` or better. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -153,7 +151,7 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Replaces *best by other `bytes` adjacent bytes if they need less new memory. */
+/* Replaces *best by the window of `bytes` bytes that needs the least new memory, if *best needs more. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -215,8 +213,7 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 /* ---- sizes ---- */
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  With
- * several streams, the size is half, since one stream's pending work keeps a whole physical allocation from others.
- * Above the release threshold, the size may be one page, so that live blocks keep little memory from a trim. */
+ * small ones, other streams can use more memory beside pending work, and trims release more beside live blocks. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -257,8 +254,7 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of a new physical allocation for `want` bytes.  At most `most` bytes fit at the address; the plan
- * already has `planned` new bytes. */
+/* Returns the size of a new physical allocation for `want` bytes, up to `most`, after `planned` bytes in the plan. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -303,8 +299,7 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the unmapped addresses [at, to).  The memory may end above `to`, up to `most`; if `exact` is 1, new
- * memory must end at `to`. */
+/* Plans memory from `at` to at least `to`, and at most to `most`.  If `exact` is 1, new memory must end at `to`. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

@@ -6,8 +6,7 @@
 
 #include "config/settings.h"
 
-/* Sets *can to 1 if `device` can access the memory of `home`, else to 0.  Returns an error if there is no such
- * device, or if the driver cannot answer. */
+/* Sets *can to 1 if `device` can access the memory of `home`, else to 0. */
 static weir_status query_peer(const struct weir_driver *driver, CUdevice home, int device, int *can,
                               CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;

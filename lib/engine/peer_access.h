@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* peer_access.h: determines which other devices may use an allocator's memory.
- *
- * These functions are not for memory of cuMemAlloc, since the program itself gives other devices access to that memory
- * by cuCtxEnablePeerAccess.
+/* peer_access.h: determines which other devices may use an allocator's memory.  For memory of cuMemAlloc, the program
+ * itself decides this by cuCtxEnablePeerAccess.
  */
 #ifndef WEIR_PEER_ACCESS_H
 #define WEIR_PEER_ACCESS_H

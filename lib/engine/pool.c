@@ -4,11 +4,8 @@
  * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
  * allocation may wait for another stream's work, or may block the host.
  *
- * The pool grows only after all its free units are used.  So a step of growth allocates temporary blocks (probe blocks)
- * until the attribute RESERVED has risen to the target.  Then it frees them.  Probe blocks are allocated and freed on
- * `grow_stream`, which runs nothing else, so every stream can reuse their memory at once.  The driver's trim releases
- * memory only if the host has waited for the stream that freed the memory; a wait inside cuMemFree is not enough (H200,
- * driver 580).  So a trim allocates idle memory as probe blocks, frees them, and waits for `grow_stream`.
+ * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks (temporary blocks)
+ * on `grow_stream` until the pool has grown to the target.  Then the step frees the probe blocks.
  *
  * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
  * also enforces the limit, and reports the peak of these bytes, in whole units, as the reserved memory.
@@ -32,7 +29,7 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest temporary block that makes the pool grow.  Its allocation holds the driver's lock for about 1 ms. */
+/* The size of the largest probe block.  Its allocation holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -45,18 +42,17 @@ struct weir_pool_engine {
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
     /* The maximum of reserved memory, which weir computed for the limit `ceiling_limit`. */
     _Atomic uint64_t ceiling, ceiling_limit;
-    uint64_t threshold; /* the pool's release threshold; raised under `growing` */
-    /* The highest peak of reserved memory that the driver has reported. */
-    _Atomic uint64_t reserved_peak;
+    uint64_t threshold;             /* the pool's release threshold; raised under `growing` */
+    _Atomic uint64_t reserved_peak; /* the highest peak that the driver has reported */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The temporary blocks of a growth, or those that the driver failed to free.  Guarded by `growing`. */
+    /* The probe blocks of a growth, and blocks that the driver failed to free.  Guarded by `growing`. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of temporary blocks, never too low, since weir adds a block's bytes before its allocation. */
+    /* The bytes of probe blocks.  Never too low, since weir adds a block's bytes before the block's allocation. */
     _Atomic uint64_t probe_bytes;
     /* Set if `probe` also has the block of a failed request, since the device may still work on the block. */
     int probes_in_use;
@@ -65,13 +61,12 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* Maps an aligned block to its distance from the start of the driver's block. */
-    struct weir_address_table before;
+    struct weir_address_table before; /* the offset of an aligned block in the driver's block */
 };
 
 /* ---- limits ---- */
 
-/* Returns 1 if the limit of reserved memory is below the limit that the driver enforces, else 0. */
+/* Returns 1 if weir must enforce the limit itself, since the driver enforces a higher one or none; else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e) < p->driver_limit;
 }
@@ -113,7 +108,6 @@ static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute
     return WEIR_RELAXED(p->e.device->driver, pool_read_relaxed(p, which, value));
 }
 
-/* Returns an attribute of the driver's pool, or `last` if the driver fails to report it. */
 static inline uint64_t pool_read_or(struct weir_pool_engine *p, CUmemPool_attribute which,
                                     uint64_t last) {
     uint64_t value = last;
@@ -141,9 +135,9 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* ---- temporary blocks ---- */
+/* ---- probe blocks ---- */
 
-/* Frees the temporary blocks, except those that the driver fails to free.  The caller holds `growing`. */
+/* Frees all probe blocks except those that the driver fails to free.  The caller holds `growing`. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -160,12 +154,10 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     p->probe_count = kept;
 }
 
-/* Rounds up to a multiple of the pool's unit, and returns at least one unit. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a temporary block, and sets *reserve to the bytes that the pool then reserves. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -183,7 +175,7 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes of temporary blocks and of unused pages for slabs.  The driver reports both as used memory. */
+/* Returns the bytes of probe blocks and of unused pages for slabs.  The driver reports both as used memory. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
@@ -222,8 +214,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory towards `target` by temporary blocks.  Returns the reserved memory.  The caller holds
- * `growing` and has entered the device's context. */
+/* Raises reserved memory towards `target` by probe blocks of up to `largest` bytes, `most` bytes in total.  Returns the
+ * reserved memory.  The caller holds `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -311,8 +303,7 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the release threshold, so that the program's synchronizations do not release preallocated memory.  Rounds up,
- * since the driver would round down. */
+/* Raises the threshold, so that synchronizations keep preallocated memory.  Rounds up, since the driver rounds down. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -343,8 +334,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
                             weir__device_elapsed_ns(e->device, started), after);
     }
-    /* After this wait for the frees of the temporary blocks, the driver applies its release threshold, which can lower
-     * reserved memory again. */
+    /* After this wait, the driver applies its release threshold, which can lower reserved memory again. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -418,16 +408,17 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     CUresult result, ignored;
 
     for (;;) {
-        /* The driver does not release the memory of freed blocks before the host has waited for their stream. */
+        /* The driver releases freed memory only after the host has waited for the stream of the free.  The wait inside
+         * cuMemFree does not suffice (H200, driver 580). */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Repeats only if reserved memory is reported and has fallen, and if no temporary block is left. */
+        /* Repeats only if reserved memory is reported and has fallen, and if no probe block is left. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates and frees idle memory on grow_stream, so that the next wait and trim release the memory. */
+        /* Allocates and frees idle memory on `grow_stream`, so that the next wait and trim release the memory. */
         (void)raise_reserve(p, now + 1, UNIT, trimmable_bytes(p, now, keep), &ignored);
     }
 }
@@ -447,7 +438,6 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_WAIT && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_need_wait(&p->superblocks))
-        /* If the wait fails, the superblocks stay. */
         (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
@@ -560,7 +550,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Trims the pool after a refused request, since the driver may have reserved all memory (H200, driver 580). */
+/* Trims the pool, since the driver may reserve all memory before it fails a request (H200, driver 580). */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -726,8 +716,7 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether frees on weir's own stream `joined` are pending; weir cannot query other frees.  weir waits for these
- * frees before it destroys the pool, since driver 580 crashes otherwise (H200). */
+/* Reports whether frees on weir's own stream `joined` are pending.  weir cannot query other frees. */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -820,8 +809,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &pool_ops;
-    /* The caller waits for the device before it closes the engine: driver 580 sometimes crashes if a pool is destroyed
-     * while frees in the pool are pending. */
+    /* Driver 580 may crash if a pool with pending frees is destroyed.  So the caller first waits for the device. */
     p->e.traits |= WEIR_ENGINE_RELEASES_ASYNC;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->ceiling_limit = weir__engine_limit(&p->e);

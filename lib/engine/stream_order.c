@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_order.c: implements stream_order.h.
- *
- * A stream's events complete in order, so this file queries only the oldest one.  It keeps completed events and records
- * them again, since creating an event takes longer.
- */
+/* stream_order.c: implements stream_order.h.  A stream's events complete in order, so weir queries the oldest first. */
 #include "engine/stream_order.h"
 
 #include <stdlib.h>
@@ -13,8 +9,8 @@
 #include "base/size.h"
 
 enum {
-    FIRST_FREES =
-        16, /* each of a stream's first frees gets an event: the stream may end after any call */
+    /* Each of a stream's first frees gets an event, since the stream may end after any call. */
+    FIRST_FREES = 16,
     /* After a request has found no free memory, weir records more events during this number of frees. */
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
@@ -25,8 +21,7 @@ enum {
     SHARE = 16,
     /* If more than MOST_OPEN streams have frees without event, each free gets one, so that weir can free records. */
     MOST_OPEN = 128,
-    /* The maximum of `covered_bursts`. */
-    MOST_DOUBLINGS = 2,
+    MOST_DOUBLINGS = 2, /* the maximum of `covered_bursts` */
     /* Live bytes are near their minimum if they exceed it by at most 1/SLACK of the bytes by which they fell. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
@@ -39,7 +34,6 @@ enum {
 #define LEAST_EVENT_BYTES (UINT64_C(64) << 10)
 #define LEAST_SHARE (UINT64_C(32) << 20)
 
-/* An event that covers all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
@@ -147,7 +141,6 @@ static void end_deferred(struct weir_order *o) {
     o->ended(o->context, freed);
 }
 
-/* Queries the events of a deferred free.  Returns 1 if all of them have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
         weir__order_recycle(o, f->event[--f->events]);
@@ -260,7 +253,6 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Frees the record of a stream whose frees have completed, and calls the owner's callback. */
 static void free_stream_record(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -294,7 +286,6 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Frees some old records, since programs create streams by the thousand. */
 static void free_old_records(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
@@ -314,7 +305,6 @@ static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_
     return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
-/* Returns NULL if there is no host memory. */
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s;
 
@@ -351,7 +341,7 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Each call writes only its own stream's record, so the end of a stream's work is recorded in its next call. */
+/* A burst of calls ends at another stream's call.  The stream's next call records the end, in the stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -428,8 +418,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            weir__order_room(o, s) == 0;
 }
 
-/* Returns 1 if the stream is non-blocking, else 0.  An idle blocking stream may still depend on the legacy stream.
- * The stream must not be captured, since the query would break the capture (H200, driver 580). */
+/* Returns 1 if the stream is non-blocking, else 0.  A blocking stream may depend on the legacy stream even if
+ * cuStreamQuery returns 0.  A query of a captured stream's flags would break the capture (both: H200, driver 580). */
 static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -549,7 +539,6 @@ int weir__order_query_events(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Records that the stream's frees up to this sequence number have completed, and calls the owner's callback. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish_open_frees(o, s);
@@ -625,8 +614,7 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     return result;
 }
 
-/* Makes the frees of an idle stream available to all streams.  If the stream is blocking, records an event, since the
- * stream may still depend on the legacy stream. */
+/* Makes an idle stream's frees available to all streams.  A blocking stream needs an event (is_non_blocking()). */
 static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_order.h: finds out which frees on each stream have completed.
+/* stream_order.h: finds out which frees on each stream have completed (doc/design.md, "Stream order").
  *
  * The owner is an engine that itself orders the reuse of memory, and reports each free.  This file numbers the frees,
  * records and queries events, and calls the owner when the frees of a stream up to a number have completed.
- * doc/design.md ("Stream order") tells when an event is recorded.
  *
  * - sequence: the number of a free.  The number rises with each free on any stream, so weir may free a stream's
  *   record and make a new one later.
  * - mark: an event that covers all frees of a stream up to a sequence.
  * - open: a free is open until an event covers it.  Only the next call on its stream can record this event.
- * - quiet: a stream without open frees and without marks is quiet.  Its record may be freed.
  *
  * A stream id is what cuStreamGetId returns.  The id 0 stands for all unknown streams; with drivers below 12.0, all
  * streams are unknown.  A mark on an unknown stream must be recorded at once, since the handle may mean another
  * stream in a later call.
  *
  * Locks.  The caller holds the lock that guards a struct weir_order, even during driver calls for events.
- *
- * This file must not depend on blocks, on growth or on how the owner uses the reports.
  */
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H
@@ -68,11 +64,9 @@ struct weir_order_stream {
     uint64_t called; /* `calls` of the order at the stream's last call */
     /* The requests that use this record now, perhaps without the lock.  Unless 0, the record must not be freed. */
     unsigned active_requests;
-    /* The events that have not completed, oldest first. */
-    struct weir_order_mark *marks, **marks_end;
+    struct weir_order_mark *marks, **marks_end; /* the pending events, oldest first */
     enum weir_order_state state;
-    /* The neighbours in the list of streams with equal `state`. */
-    struct weir_order_stream *next, *prev;
+    struct weir_order_stream *next, *prev; /* in the list of streams with this `state` */
 };
 
 /* The fields that most calls write come first, so that they share few cache lines. */
@@ -80,13 +74,12 @@ struct weir_order {
     struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
     /* The id of `recent`, so that calls on other streams need not read the record. */
     uint64_t recent_id;
-    uint64_t sequence; /* the number of the latest free on any stream */
-    uint64_t calls;    /* the number of calls on all streams so far */
-    int several;       /* set once a second stream, or an unknown one (id 0), has called */
-    int always_due;    /* set by the owner while each free needs an event at once */
-    uint64_t lacked;   /* the number of requests so far that found no free memory */
-    /* weir records more events while `sequence` is below this number. */
-    uint64_t strict_until;
+    uint64_t sequence;     /* the number of the latest free on any stream */
+    uint64_t calls;        /* the number of calls on all streams so far */
+    int several;           /* set once a second stream, or an unknown one (id 0), has called */
+    int always_due;        /* set by the owner while each free needs an event at once */
+    uint64_t lacked;       /* the number of requests so far that found no free memory */
+    uint64_t strict_until; /* weir records more events while `sequence` is below this number */
     /* An event should cover at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
@@ -96,9 +89,8 @@ struct weir_order {
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;
     void *context;
-    struct weir_map streams; /* the records of streams, by id */
-    /* Maps each handle to the record of the stream that last called with this handle. */
-    struct weir_map by_handle;
+    struct weir_map streams;           /* the records of streams, by id */
+    struct weir_map by_handle;         /* the record of the stream that last called with a handle */
     struct weir_order_stream *unknown; /* the record for all streams with id 0, or NULL */
     CUevent *spare;                    /* completed events, to be recorded again */
     size_t spare_count, spare_capacity;
@@ -160,8 +152,7 @@ int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequ
 /* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
  * cover the free.  `stream` must not be captured.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
-/* In a call on the stream `id`, makes its frees available to other streams if it is idle.  An idle blocking stream may
- * still depend on the legacy stream: cuStreamQuery returns 0 while the legacy stream works (H200, driver 580). */
+/* In a call on the stream `id`, makes the stream's frees available to other streams if the stream is idle. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Makes the stream's frees available to other streams, on any thread.  The stream must exist and not be captured. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
@@ -170,8 +161,7 @@ void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`, whose id is `id`, or 0 if it is unknown.  The caller passes the event to
- * weir__order_recycle after use. */
+/* Records an event on `stream`; `id` may be 0 (unknown).  The caller later passes the event to weir__order_recycle. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 int weir__order_is_done(const struct weir_order *o, CUevent event);

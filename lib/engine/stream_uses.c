@@ -18,7 +18,6 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Records once that the stream uses the block.  Returns 1, or 0 without host memory.  The caller holds the lock. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
@@ -84,8 +83,7 @@ void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use
             if (!list->use[i].refused)
                 list->use[kept++] = list->use[i];
         list->count = kept;
-        /* cannot fail, since the map has the key */
-        weir__map_put(&uses->map, block, (uintptr_t)list);
+        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail: the map has the key */
     } else if (since == 0) {
         weir__map_remove(&uses->map, block, NULL);
     }

@@ -43,8 +43,7 @@ void weir__uses_close(struct weir_uses *uses);
 int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Removes the uses of an earlier block at this address, since a new block is being allocated there. */
 void weir__uses_remove(struct weir_uses *uses, uint64_t block);
-/* Returns the block's list of uses, or NULL if there is none.  The caller owns the list until it calls
- * weir__uses_end_free. */
+/* Returns the block's uses, or NULL if there are none.  The caller owns the list until weir__uses_end_free(). */
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
 /* Frees the list if `freed` is 1.  Else stores the list for the block again, without uses marked `refused`. */
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,

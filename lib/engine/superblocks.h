@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* superblocks.h: superblocks, blocks of the driver from which the pool engine cuts the slabs of one stream.
  *
- * The driver moves idle memory of its pool only in whole units of 32 MiB.  Outside of a superblock, each slab that
- * lives long would keep a unit from moving.
- *
  * While only the superblock's stream frees its slabs, that stream may reuse a freed slab at once, and the memory of the
  * empty superblock is freed on that stream.  If another stream frees a slab (after a handle was reused), no further
  * slab is allocated in the superblock, and weir frees its memory after a wait for the device.
