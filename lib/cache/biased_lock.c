@@ -13,7 +13,7 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
-/* In a build for a glibc before 2.32, this header may exist, but does not compile. */
+/* With a glibc before 2.32, <sys/single_threaded.h> may exist, but does not compile. */
 #if __has_include(<sys/single_threaded.h>) && \
     (!defined(__GLIBC__) || __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
 #include <sys/single_threaded.h>
@@ -31,8 +31,7 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-/* A bias that lasted this long, in units of clock_now(), makes patience small again. */
-enum { LASTING = 2 };
+enum { LASTING = 2 }; /* a bias this long, in units of clock_now(), makes patience small again */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
@@ -40,7 +39,7 @@ enum { SPINS = 100, YIELDS = 20 };
 static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The struct weir_bias_mark of ended threads, for reuse by new threads. */
+/* The marks of ended threads, for reuse by other threads. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -53,7 +52,7 @@ static int membarrier(int command) {
     return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Returns 1 if the kernel can make all threads of this process pass a barrier, else 0. */
+/* Returns 1 if the kernel can make all threads of this process pass a memory barrier, else 0. */
 static int can_revoke(void) {
     static atomic_int known; /* 0 before the query, 1 for yes, 2 for no */
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
@@ -91,7 +90,6 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 }
 #endif
 
-/* Adds the struct of an ending thread to the list marks.spare, for reuse by another thread. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -111,7 +109,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 without host memory or a free pthread key. */
+/* Gives this thread a mark if it has none.  Returns 1 on success, 0 without host memory or a free pthread key. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -167,7 +165,7 @@ static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
     atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
     while (!leaves_soon(owner, bias->level)) {
-        if (manner == WEIR_BIAS_HASTY) { /* all other threads still wait for `lock` */
+        if (manner == WEIR_BIAS_HASTY) { /* `lock` is held, so the bias can continue */
             atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
             return 0;
         }
@@ -184,7 +182,7 @@ static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
-    const void *me = &weir__bias_mark; /* differs for all threads that run now */
+    const void *me = &weir__bias_mark; /* this address differs for all running threads */
     struct weir_bias_mark *owner;
 
     if (manner != WEIR_BIAS_HASTY)

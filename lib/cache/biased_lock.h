@@ -2,17 +2,16 @@
 /* biased_lock.h: a lock that costs its usual thread no atomic instruction.
  *
  * The lock is biased to one thread, the owner, which takes and releases the lock by two plain stores and two loads.
- * Another thread first revokes the bias: it writes owner = 0, makes every running thread of the process pass a memory
- * barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's store of
- * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
+ * Another thread first revokes the bias: it sets `owner` to NULL, makes every running thread of the process pass a
+ * memory barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's
+ * store of `inside` before its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * Each thread has its own word `inside`.  If the word were in the lock, a delayed store of one owner could clear the
- * word of the next owner.  So a revocation also waits while the owner holds another lock of the level.  If locks of a
- * level are held for long, only one of them may be biased.
+ * Each thread has one word `inside` for each level.  If the word were in the lock, a delayed store of one owner could
+ * clear the word of the next owner.  So a revocation also waits while the owner holds another lock of the level.  If
+ * locks of a level are held for long, only one of these locks may be biased.
  *
  * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  The lock
- * is never biased where membarrier is missing (Linux before 4.14).  It is neither fair nor recursive.  A thread that
- * holds a lock of the outer level may take one lock of the inner level, and no other.
+ * is never biased where membarrier is missing (Linux before 4.14).  The lock is neither fair nor recursive.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H
@@ -23,13 +22,13 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
-/* The level of a lock: a thread that holds an outer lock may take one inner lock.  A zeroed lock is an inner lock. */
+/* A thread that holds an outer lock may take one inner lock, and no other lock.  A zeroed lock is an inner lock. */
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
     _Atomic(struct weir_bias_mark *) owner; /* the mark of the thread that has the bias, or NULL */
     struct weir_lock lock; /* taken by all other threads; guards the fields below */
-    uint32_t since;        /* the time of the last bias in milliseconds, approximately */
+    uint32_t since;        /* when the last bias began, in units of about a millisecond */
     const void *last;      /* identifies the thread that took `lock` last */
     uint32_t run;          /* the number of times in a row that `last` took `lock` */
     uint32_t patience;     /* `run` must reach this number for a bias; 0 before the first use */
@@ -38,12 +37,12 @@ struct weir_bias {
 
 /* The mark of one thread, to which locks can be biased.  After the thread's end, another thread can get the mark. */
 struct weir_bias_mark {
-    /* Nonzero while the thread holds or tries to take a biased lock of this level. */
+    /* inside[level] is nonzero while the thread holds, or tries to take, a biased lock of this level. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* This thread's mark, the `owner` of locks biased to the thread.  Until its first bias, a thread has a shared mark. */
+/* The mark of the calling thread.  All threads that never had a bias share one mark. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Registers the process for membarrier(2).  The registration takes milliseconds if the process has several threads. */
@@ -59,7 +58,7 @@ enum weir_bias_manner {
 /* Takes the lock after weir__bias_try_at() failed.  Returns 1 on success, 0 if WEIR_BIAS_HASTY forbids the wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions with a parameter `level` have names that end in _at.  All others are only for locks of WEIR_BIAS_INNER. */
+/* The functions below whose names do not end in _at are only for locks of the level WEIR_BIAS_INNER. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {
@@ -81,7 +80,7 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value for weir__bias_give_at(), or -1 if WEIR_BIAS_HASTY forbids the wait. */
+/* Takes the lock.  Returns `taken` for weir__bias_give_at(), or -1 if WEIR_BIAS_HASTY forbids the wait. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))

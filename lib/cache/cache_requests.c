@@ -9,25 +9,21 @@
 #include "base/size.h"
 
 enum {
-    /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
-    SLAB_DOUBLINGS = 3,
-    /* The limit of has_many_idle() is 1 / IDLE_PART of the bytes in use, but at least IDLE_LEAST. */
-    IDLE_PART = 4,
+    SLAB_DOUBLINGS = 3,    /* a class's slabs double in size this many times, from SLAB_FIRST */
+    IDLE_PART = 4,         /* has_many_idle()'s limit: in_use / IDLE_PART, at least IDLE_LEAST */
     SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
-    RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
+    RESULT_PART = 16       /* a result from n slabs is repeated in n / RESULT_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
-/* The value of `lacked` in struct weir_freed before the engine has written a result. */
-#define NO_RESULT UINT64_MAX
+#define NO_RESULT UINT64_MAX /* weir_freed.lacked before the engine has written a result */
 
-/* A request examines at most this number of the inbox's newest blocks. */
-enum { REUSED_NEWEST = 8 };
+enum { REUSED_NEWEST = 8 }; /* a request examines this many of the inbox's newest blocks */
 
-/* With several streams, requests reuse no larger block of the inbox, to limit fragmentation. */
+/* With several streams, an inbox serves no larger request, to limit fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -115,7 +111,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Sets c->room, the freed bytes that the cache may keep, from the engine's answer.  The caller holds c->lock. */
+/* Sets c->room to freed->room, or to 0 if the goal may soon return idle memory.  The caller holds c->lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -136,7 +132,7 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
 }
 
 /* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
- * fails, gives the block, which stays live, a record again: sets *s to it, or to NULL if there is no host memory. */
+ * fails, the block stays live, and *s becomes its new record, or NULL if there is no host memory. */
 static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s,
                                         int is_completed, weir_stream stream,
                                         struct weir_use_list *uses) {
@@ -335,8 +331,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine.  Unless the driver orders reuse, the same call frees the blocks in the inbox, a
- * list of freed blocks.  `c`, the cache of the request's stream, may be NULL. */
+/* Serves a request from the engine, and frees the inbox's blocks unless the driver orders reuse.  `c` may be NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -618,8 +613,8 @@ static int post_remote(const struct freeing *p) {
     return result;
 }
 
-/* Puts a whole block into the inbox, a list of freed blocks.  If the list is full, moves all its blocks to *out.  If
- * the driver frees blocks in stream order, accepts a block only during a capture, when the driver frees none. */
+/* Puts a whole block into the inbox, or moves the block and all blocks of the inbox to *out if there is no room.  If
+ * the driver orders reuse, accepts a block only during a capture, when the driver frees none. */
 static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -695,8 +690,7 @@ static int free_into_cache(struct weir_caches *f, struct freeing *p) {
         result = put_whole(f, p, &out);
     /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->id)) {
-        if (weir__cache_should_collect(c,
-                                       WEIR_SLAB_SMALL)) /* the stream may make no more requests */
+        if (weir__cache_should_collect(c, WEIR_SLAB_SMALL)) /* the stream may request no more */
             weir__cache_collect(c);
         if (!p->s->slot_units)
             result = put_whole(f, p, &out);
@@ -763,7 +757,7 @@ static weir_status free_by_driver(struct weir_caches *f, struct freeing *p) {
         status = free_uncached(f, p, p->c, NULL, 0);
     if (status != WEIR_E_CAPTURE)
         return status;
-    /* Searches the record again, since free_uncached() may have ended it and made a new one. */
+    /* Searches the record again, since free_uncached() may have replaced the record. */
     p->s = weir__records_find(&f->records, p->block);
     return p->s ? free_slow(f, p, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -803,7 +797,7 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
     if (!is_cached)
         status = free_graph_block(f, block, stream, uses);
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
-        status = WEIR_OK; /* a default stream, whose id request.c did not know */
+        status = WEIR_OK; /* a default stream, whose id was not known to request.c */
     else if (f->driver_orders && s->slot_units == 0 && !uses)
         status = free_by_driver(f, &p);
     else

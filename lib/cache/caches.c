@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.c: makes, finds, flushes and closes the caches of all streams; finds live blocks; makes the statistics.
  *
- * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  weir finds the cache of a default
- * stream by the id, since the handle means another stream in another context or thread.  A cache is flushed in calls on
- * its own stream.  Only weir__caches_empty() flushes all caches, after a wait for the device.
- *
- * Locks: a thread that holds the caches' lock may take one cache's lock, or the records' lock.
+ * doc/design.md ("Per-stream caches") says when weir queries a stream's id and flushes a cache.  weir finds a default
+ * stream's cache by the id, since the handle means another stream in another context or thread.
  */
 #include "cache/stream_cache.h"
 
@@ -17,23 +14,18 @@
 #include "base/size.h"
 #include "config/amount.h"
 
-/* The smallest default cap of a cache. */
-#define CACHE_LEAST ((uint64_t)1 << 20)
+#define CACHE_LEAST ((uint64_t)1 << 20) /* the smallest default cap of a cache */
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The maximum number of caches for default streams that weir_bind() has not bound. */
-    DEFAULT_STREAMS = 256
+    DEFAULT_STREAMS = 256 /* the maximum number of caches of default streams that are not bound */
 };
 
 /* weir makes no cache for a reused stream handle while more freed bytes than this wait for the device. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
-/* The time after which a cache returns memory that its stream does not use. */
-#define IDLE_NS UINT64_C(1000000000)
-
-/* The pause between two checks whether other threads have given memory to the engine. */
-#define MOVING_PAUSE_NS UINT64_C(20000)
+#define IDLE_NS UINT64_C(1000000000)    /* a cache returns memory that is unused for this time */
+#define MOVING_PAUSE_NS UINT64_C(20000) /* the pause between two reads of c->moving */
 
 /* weir updates the statistics' peaks once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
@@ -47,7 +39,6 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Returns 1 if the cache's lists are valid, else 0.  Only a list's first slab may be full. */
 static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
     unsigned count = 0;
@@ -67,7 +58,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Stores the id of the cache's present stream in the queue of slots that other threads freed, and empties the queue. */
+/* Stores the id of the cache's present stream in the remote-free queue, and moves the queue's slots to their slabs. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -80,7 +71,8 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves idle memory out of the cache: the inbox, empty slabs above `keep` bytes, and remote frees. */
+/* Moves the inbox, empty slabs above `keep` bytes, and lists of `least` or more remote frees to *out.  If `unused` is
+ * set, slabs that have been empty since the last search move, too. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -136,7 +128,7 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
 }
 
 /* Sets the cap of a cache's idle bytes to an equal share of the bytes that all caches may keep, and lowers larger caps
- * to this share.  All caps together never exceed a limit by the user.  The caller holds f->lock. */
+ * to this share.  All caps together never exceed the user's limit.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -228,9 +220,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushes ---- */
 
-/* Flushes idle memory from the cache to the engine.  The caller holds f->lock, which makes OOM recovery in another
- * thread wait for the flush.  If the driver orders reuse, weir releases f->lock during the flush, and raises c->moving,
- * for which OOM recovery waits. */
+/* Flushes idle memory to the engine.  The caller holds f->lock, for which OOM recovery in another thread waits.  If the
+ * driver orders reuse, weir releases f->lock during the flush, and OOM recovery waits for c->moving instead. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -286,7 +277,6 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
     weir__engine_maintain(f->engine, stream, id);
 }
 
-/* Makes later calls query the stream, since the preload library does not report its captures or its end. */
 static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
@@ -327,9 +317,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches with a device wait.  Also waits until the engine has the memory that other calls have removed from
- * caches, so that OOM recovery finds this memory.  Sets *more if a second flush may help.  The caller holds f->lock,
- * which is released during the waits. */
+/* Flushes all caches with a device wait, and waits for memory that other calls are moving from caches to the engine.
+ * Sets *more if a second flush may help.  The caller holds f->lock, which is released during the waits. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     struct weir_cache *first = f->caches;
@@ -398,7 +387,6 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if the cache's handle was reused and too much memory waits for the device, else 0. */
 static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
     size_t quarantined = atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed);
 
@@ -425,8 +413,7 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes the newest unused cache of a default stream that weir_bind() has not bound, and removes the cache from the
- * hash table.  Returns NULL if no cache is unused. */
+/* Evicts the newest unused cache of an unbound default stream from the hash table.  Returns NULL if none is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     _Atomic(struct weir_cache *) *at;
@@ -450,8 +437,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Passes to the driver the blocks that the program freed during captures.  If the blocks were freed on an earlier
- * stream, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
+/* Passes to the driver the blocks that the program freed during captures.  If an earlier stream with the handle freed
+ * the blocks, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -490,7 +477,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Sets the cache's stream.  The caller holds f->lock. */
+/* Makes the cache serve the stream `id`.  The caller holds f->lock. */
 static void attach_stream(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
@@ -512,7 +499,6 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Records that the cache's stream is being captured. */
 static void mark_capturing(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
@@ -607,14 +593,13 @@ void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int en
     pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    /* makes the stream's last frees available to other streams, since weir cannot query the stream after its end */
+    /* lets other streams reuse the stream's last frees, since weir cannot query the stream after its end */
     (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);
     /* A new stream may get this handle, so the cache must not serve the handle any longer. */
-    if (c->serves &&
-        is_its(c, id)) /* unreached: no test gives the cache to another stream meanwhile */
+    if (c->serves && is_its(c, id)) /* unreached: no test changes the cache's stream meanwhile */
         retire_cache(f, c, id);
     pthread_mutex_unlock(&f->lock);
 }
@@ -704,8 +689,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__addresses_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the slab or whole block that contains the address, or NULL.  Searches backwards page by page,
- * since only the first page of a whole block leads to the record. */
+/* Returns the span that contains the address, or NULL.  Only the first page of a whole block leads to its record. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -786,8 +770,7 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the counts of all caches, and updates the peaks, which are exact only if a single cache is used.  The caller
- * holds f->lock. */
+/* Adds up the caches' counts, and updates the peaks, which are exact only for one cache.  The caller holds f->lock. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -822,8 +805,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in use above which the next cache miss updates the statistics' peaks.  In an unmodified program
- * (drop_in), any growth is enough, since programs read and reset the peak of the driver's pool. */
+/* Sets add_up_above.  With drop_in, any growth updates the peaks, since programs read and reset a pool's peak. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

@@ -7,15 +7,14 @@
 
 struct weir_caches;
 
-/* Creates the caches above the open engine of `v`, which outlives the caches.  Returns OK or E_HOST_MEMORY. */
+/* Creates caches for the open engine of `v`.  The engine must outlive the caches.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the caches, after the last live block was freed and the device became idle.  The caller closes the engine next.
- * `f` may be NULL. */
+/* Frees the caches, after the last live block was freed and the device became idle.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
-/* Frees a block whose last use has completed on every stream. */
+/* Frees a block whose last use has completed on every stream.  Returns OK or E_NOT_OWNED. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
 /* Returns the size of the largest request for which the caches need at most `bytes` bytes from the engine. */
 size_t weir__caches_fit(size_t bytes);
@@ -30,12 +29,11 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 /* Returns 1 if the address lies in memory that the caches hold, else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Binds a stream if `more` is 1, and unbinds the stream if `more` is 0.  weir does not query the id of a bound stream,
- * unless it is a default stream. */
+/* Binds a stream if `more` is 1, else unbinds the stream.  weir still queries the id of a bound default stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist, and must not
- * be captured.  Skips a default stream that has work, unless `ends` is set. */
+/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A stream that is no default stream must
+ * exist, and must not be captured.  Skips a default stream that has work, unless `ends` is set. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
@@ -48,16 +46,15 @@ void weir__caches_unwatch(struct weir_caches *f);
  * reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
-/* Adds up the counts of all caches and raises the peaks.  Returns the peak of requested memory since the last call with
- * `renew` set.  If `renew` is set, this peak restarts. */
+/* Updates all peaks.  Returns the peak of requested memory since the last call with `renew` set. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
-/* Adds the caches' idle memory to a survey of the engine. */
+/* Adds to *out the caches' idle memory that the stream `id` cannot use yet. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
-/* Visits the live blocks. */
+/* Visits the live blocks, under the records' lock. */
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 
-/* Visits each block of the engine in which a block of the caches is live, under the records' lock. */
+/* Visits, under the records' lock, each block of the engine that contains a live block. */
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context);
 

@@ -9,10 +9,9 @@
 #include "base/assert.h"
 #include "base/hostmem.h"
 
-/* The maximum number of freed whole blocks whose records are kept. */
-enum { WHOLES_KEPT = 1 << 16 };
+enum { WHOLES_KEPT = 1 << 16 }; /* with more records of whole blocks, a free recycles its record */
 #define CHUNK ((size_t)64 << 10)
-#define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there is much host memory */
+#define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once host_bytes reaches this number */
 struct weir_records_chunk {
     struct weir_records_chunk *next;
     size_t bytes;
@@ -20,7 +19,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Returns the leaf of a page, which it makes if necessary, or NULL if there is no host memory. */
+/* Finds or makes the leaf of a page.  Returns NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
         &r->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
@@ -39,7 +38,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    /* The kernel zeroes the leaf.  It maps leaf->large now, to save page faults. */
+    /* The kernel zeroes the leaf.  weir populates leaf->large now, to save page faults. */
     leaf = mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (leaf == MAP_FAILED)
         return NULL;
@@ -70,8 +69,7 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  Returns 0 without host memory, or if the address is above 2^57 or
- * not a multiple of a page; else 1. */
+/* Makes the leaves for [address, address + bytes).  Returns 0 if weir__records_begin() must return NULL, else 1. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -95,7 +93,7 @@ static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes,
 
 /* ---- records ---- */
 
-/* Returns the size class of a record: 0 for a whole block, n for a slab of up to 2^(n-1) slots. */
+/* Returns the index in `spare` for a record: 0 for a whole block, n for a slab of up to 2^(n-1) slots. */
 static unsigned order_of(uint32_t slots) {
     if (slots <= 1)
         return slots;
@@ -110,7 +108,6 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory.  Returns 1 on success, 0 if there is no host memory. */
 static int add_chunk(struct weir_records *r) {
     size_t size = r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE;
     struct weir_records_chunk *chunk = aligned_alloc(size, size);
@@ -129,7 +126,6 @@ static int add_chunk(struct weir_records *r) {
     return 1;
 }
 
-/* Returns an unused record for `slots` slots, or NULL if there is no host memory. */
 static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
@@ -162,8 +158,7 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, the block's record or NULL, in the block's entries in the page map.  Recycles the records of earlier
- * blocks in these entries. */
+/* Stores `value`, which is `s` or NULL, in the entries of the block, and recycles earlier blocks' records there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);

@@ -4,25 +4,23 @@
  *
  * Glossary
  *   span    the record of one block from the engine; the block is a multiple of a page
- *   whole   a span that serves one request of more than 512 KiB
+ *   whole   a span that serves one request, of more than 512 KiB or without a cache
  *   slab    a span that is cut into slots of one size class
- *   class   all request sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each
- *           doubling, so that rounding wastes an eighth at most
+ *   class   all sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight in each doubling
  *   away    the state of a slot that was freed but is not in its slab's free list
  *
- * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes.  The entries of all pages of a slab lead to the slab's record.  For a whole block, only the entry of the
- * first page leads to the record.  Slabs of 512 KiB use entries for 512 KiB instead, which have the record and a tag:
- * the page, within the 512 KiB, at which the slab begins.  The entry of an address and the entry before it tell which
- * slab contains the address.  Whole blocks of more than 512 KiB use entries for 512 KiB, too, since no two begin in one
- * range.
+ * The page map is a radix tree of three levels.  A leaf has entries for pages of 16 KiB and for ranges of 512 KiB.  The
+ * record of a slab is in the entries of all its pages, the record of a whole block in the entry of its first page.  But
+ * a slab of 512 KiB, or a whole block above 512 KiB, has its record in the entry of the range in which it begins.  Such
+ * a slab's entry also has a tag: the slab's first page in the range.  So the entry of an address's range and the entry
+ * before it tell which slab contains the address.
  *
- * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets the
+ * The record of a freed whole block stays in the map with bytes == 0.  The next whole block of the entry gets the
  * record.  The thread that allocates the block writes the record without a lock: no two live blocks share a record,
- * since a large block contains the last page of its first 512 KiB.
+ * since a large block contains the last page of the range in which the block begins.
  *
- * Readers take no lock.  The entry of a live block does not change.  Records stay allocated until the map closes, so a
- * reader may read the record that it finds for any address.
+ * Readers take no lock.  The entry of a live block does not change.  Leaves and records stay allocated until the map
+ * closes, so a reader may read the record that it finds for any address.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H
@@ -37,7 +35,7 @@
 enum { WEIR_SLAB_CLASSES = 64, WEIR_SLAB_UNIT = 512 };
 #define WEIR_SLAB_SMALL ((size_t)1 << 19) /* the largest request that a slab serves */
 
-/* The slot is in the slab's free list; the lower bits are the number of the next free slot. */
+/* The slot is in the slab's free list.  The lower bits are the number of the next free slot, or SLOT_NONE. */
 #define WEIR_SLOT_IDLE UINT32_C(0x80000000)
 #define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the free list */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
@@ -47,16 +45,16 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* Three parts on separate cache lines. */
+/* The record of a span, in three parts on separate cache lines. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
     _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL */
     union {
-        uint64_t inverse; /* for slabs: the inverse, modulo 2^64, of a slot's odd factor */
+        uint64_t inverse; /* for slabs: the odd factor of a slot's bytes, inverted modulo 2^64 */
         _Atomic uint64_t fetched_for; /* for whole blocks: the id of the requesting stream, or 0 */
     };
-    uint8_t shift; /* log2 of the slot's bytes divided by the odd factor */
+    uint8_t shift; /* log2 of the slot's bytes divided by the odd factor: 9 to 19 */
     uint8_t size_class, order;
     uint32_t slot_units; /* a slot's bytes in WEIR_SLAB_UNIT, or 0 for a whole block */
     uint32_t slots;
@@ -72,7 +70,7 @@ struct weir_slab {
     /* The queue's lock guards the next four fields. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
     uint32_t posted, posted_first, posted_last; /* number, first and last slot in the queue */
-    _Atomic uint32_t slot[];
+    _Atomic uint32_t slot[]; /* the requested bytes of a live slot, else the slot's state */
 };
 
 static inline uint64_t weir__slab_base(const struct weir_slab *s) {
@@ -113,13 +111,11 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
  * gives a number above all slots (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
-    uint64_t slot = product >> s->shift | product
-                                              << (64 - s->shift); /* shift is between 9 and 19 */
+    uint64_t slot = product >> s->shift | product << (64 - s->shift);
 
     return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
 }
 
-/* Returns the bytes that were requested for a live slot, or 0 if the slot is not live. */
 static inline uint32_t weir__slab_slot_asked(const struct weir_slab *s, uint32_t slot) {
     uint32_t state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
 
@@ -137,7 +133,7 @@ static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t addr
     return slot == WEIR_SLOT_NONE ? 0 : weir__slab_slot_asked(s, slot);
 }
 
-/* Returns the bytes of one slot, or of the whole block. */
+/* Returns the bytes that one live block of the span occupies: a slot's bytes, or those of the whole block. */
 static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
@@ -171,7 +167,7 @@ static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     return first;
 }
 
-/* Moves all slots of the slab's remote-free queue to its free list. */
+/* Moves the slab's slots in the remote-free queue to the slab's free list. */
 static inline void weir__slab_collect(struct weir_slab *s) {
     if (s->head != WEIR_SLOT_NONE)
         atomic_store_explicit(&s->slot[s->posted_last], WEIR_SLOT_IDLE | s->head,
@@ -214,8 +210,7 @@ enum {
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
 #define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
     (WEIR__PAGEMAP_LEAF_SLOTS >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT))
-/* The number of page map entries in 4 KiB of host memory. */
-#define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512)
+#define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512) /* the number of entries in 4 KiB of host memory */
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
@@ -283,7 +278,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The low bits of an entry for 512 KiB: the page at which a slab begins.  In a record's address these bits are 0. */
+/* The bits of a range's entry for weir__records_tag() of a slab.  In the address of a record, these bits are 0. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -294,7 +289,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  The fast path inlines this function only with always_inline. */
+/* Returns the record to which the address leads, or NULL.  Compilers inline this function only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -308,7 +303,7 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* Another thread may reuse the record for a later block at any time, so this code compares the base.  The base
+        /* Another thread may reuse the record for a later block of the range, so this code compares the base.  The base
          * is valid only if s->bytes is not 0. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
@@ -340,7 +335,7 @@ struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, siz
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the records of all blocks, live or not, under the lock.  If a block is not divided into slots, `visit` may
+/* Visits the records of all blocks, live or not, under r->lock.  If a block is not divided into slots, `visit` may
  * read only atomic fields and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);

@@ -31,7 +31,7 @@
 #include "cache/page_map.h"
 #include "engine/stream_order.h"
 
-/* For functions of the fast path, which compilers would else not inline everywhere. */
+/* Marks functions of the fast path, which compilers would otherwise not inline everywhere. */
 #define WEIR_INLINE static inline __attribute__((always_inline))
 
 /* A sum of bytes and its peak.  One thread at a time changes them; any thread reads them without a lock. */
@@ -52,7 +52,6 @@ WEIR_INLINE void weir__sum_sub(struct weir_peak_sum *sum, int64_t bytes) {
                           memory_order_release);
 }
 
-/* Returns the sum, which another thread may change at the same time. */
 static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     return atomic_load_explicit(&sum->now, memory_order_acquire);
 }
@@ -64,15 +63,14 @@ enum {
     WEIR_CACHE_SEARCH_HITS = 4096 /* a power of two: hits between two searches for unused memory */
 };
 
-/* The maximum number of bytes in a remote-free queue. */
-#define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
+#define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20) /* the maximum bytes in a remote-free queue */
 
 struct weir_remote_slot {
     struct weir_slab *span;
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory.  A flush moves whole pieces, so that the flush needs no memory. */
+/* Remote frees in one piece of host memory.  A flush moves whole pieces, so it allocates no memory. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
@@ -109,34 +107,32 @@ struct weir_cache {
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
-    /* Keeps the lock's `owner` and state on two cache lines. */
+    /* Keeps lock.owner and lock.lock on different cache lines. */
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Requests and frees change these fields under `lock`.  Other threads may read the atomic fields.  If `is_ready` is
-     * 0, the fast path must not use the cache. */
-    int is_ready;
+    /* Requests and frees change these fields under `lock`.  Other threads may read the atomic fields. */
+    int is_ready;            /* if 0, the fast path must not use the cache */
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
     _Atomic uint64_t frees;
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
-    /* The bytes that the stream allocated minus the bytes that it freed.  May be negative. */
+    /* The bytes allocated on the stream minus the bytes freed on the stream.  The difference may be negative. */
     struct weir_peak_sum requested, in_use;
     /* Lists of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, a list of freed whole blocks, and the bytes that it may hold (`room`).  `room` is valid while `lacked`
-     * equals the engine's count of requests that found no free memory. */
+    /* `room` is valid while `lacked` equals the engine's count of requests that found no free memory. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
     uint64_t room, lacked;
-    /* The calls that have removed memory from the cache, and have not yet given it to the engine. */
+    /* The numbers of calls that have removed memory from the cache, and have not yet given the memory to the engine. */
     _Atomic uint32_t moving[2];
     /* The index of the count that new calls raise.  A flush of all caches waits for the other count. */
     unsigned turn;
 
-    /* Fields that seldom change, under the lock. */
+    /* These fields change seldom, under `lock`. */
     int serves;                /* set if the cache serves the stream `id` */
     int due;                   /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;            /* the number of searches for unused memory so far */
@@ -160,7 +156,8 @@ WEIR_INLINE void weir__cache_raise(_Atomic uint64_t *sum, uint64_t more) {
                           memory_order_release);
 }
 
-/* Computes `is_ready` again, after a change of a field that it depends on. */
+/* ---- one cache, whose lock the caller holds ---- */
+
 static inline void weir__cache_update_ready(struct weir_cache *c) {
     c->is_ready =
         c->serves && !c->due && !atomic_load_explicit(&c->capturing, memory_order_relaxed);
@@ -184,7 +181,6 @@ WEIR_INLINE void weir__cache_less_idle(struct weir_cache *c, size_t bytes) {
                           memory_order_relaxed);
 }
 
-/* Removes a slab from the list of slabs with free slots. */
 static inline void weir__cache_unlink(struct weir_cache *c, struct weir_slab *s) {
     if (s->prev)
         s->prev->next = s->next;
@@ -216,10 +212,10 @@ static inline int weir__cache_should_collect(const struct weir_cache *c, size_t 
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* Allocates a small block from the cache's slabs or remote frees. */
+/* Allocates a small block from the cache's slabs or remote frees, or returns 0. */
 uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes);
 
-/* Removes all blocks from the inbox, and returns them, linked by next. */
+/* Empties the inbox, and returns its blocks, linked by next. */
 static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     struct weir_slab *blocks = c->inbox;
 
@@ -229,12 +225,8 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates one of the newest freed blocks in the inbox.  Returns 0 if none of them has the right size. */
+/* Allocates one of the newest blocks in the inbox.  Returns 0 if none of these blocks has the right size. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
-
-/* ---- inlined hits ----------------------------------------------- */
-
-/* Callers of the following functions hold the cache's lock. */
 
 /* Allocates a slot for `bytes` from a slab with free slots. */
 WEIR_INLINE uint64_t weir__cache_alloc_slot(struct weir_cache *c, struct weir_slab *s,
@@ -300,21 +292,18 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock.  A reader that finds
-     * no cache for a default stream searches again under `lock`, since an eviction may lead the reader into another
-     * bucket. */
+    /* A hash table of caches by key.  Only changes need `lock`.  A reader that finds no cache for a default stream
+     * searches again under `lock`, since an eviction may have led the reader into another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
     struct weir_engine *engine;
     /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
     int driver_orders;
-    /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
-    uint64_t idle_ns;
+    uint64_t idle_ns; /* the time after which a cache returns unused memory */
 
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
-    /* The numbers of requests and of frees on captured streams. */
-    _Atomic uint64_t captured_allocs, captured_frees;
+    _Atomic uint64_t captured_allocs, captured_frees; /* requests and frees on captured streams */
 
     pthread_mutex_t flushing; /* held during a flush of all caches */
     pthread_mutex_t lock;     /* guards the fields below */
@@ -323,14 +312,12 @@ struct weir_caches {
     size_t default_streams;      /* the number of caches of default streams that are not bound */
     size_t cached;               /* the number of caches that have served a stream */
     struct weir_order order;     /* defers the return of batches of remote frees */
-    /* Freed slots and blocks without an event, which weir reuses only after a device wait. */
     struct weir_flushed stranded;
     size_t stranded_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
-    /* The peaks of bytes in the engine's blocks, in the present period and the one before. */
-    uint64_t recent_peak[2];
-    uint64_t span_ticks; /* the time at which the present period began */
+    uint64_t recent_peak[2];   /* the engine's peaks of bytes in use, in this period and the last */
+    uint64_t span_ticks;       /* the time at which the present period began */
     /* If the bytes in use exceed this number, the next cache miss updates the statistics' peaks. */
     _Atomic uint64_t add_up_above;
 };
@@ -384,8 +371,7 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  Writes a default stream's id to *id.  The caller must pass *lent to
- * weir__device_restore_context(). */
+/* Returns a stream's cache, or NULL.  Sets *id for a default stream, and *lent for weir__device_restore_context(). */
 WEIR_INLINE struct weir_cache *find_cache(struct weir_caches *f, weir_stream stream,
                                           unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
@@ -443,8 +429,7 @@ WEIR_INLINE CUdeviceptr take_cached(struct weir_cache *c, uint64_t id, size_t by
     }
 }
 
-/* Frees a slot into the cache of the stream `id`, by the fast path only.  Returns 1 on success, 0 if the slow path must
- * free the slot. */
+/* Frees a slot into the cache of the stream `id`.  Returns 1 on success, 0 if the slow path must free the slot. */
 WEIR_INLINE int free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s,
                             CUdeviceptr block) {
     int done;
