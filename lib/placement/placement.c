@@ -4,9 +4,6 @@
  * An operation reserves all its host memory before it changes anything.  The table always has room for one more
  * record for each region, since a free may be the first call of a second stream, and second_stream() then cuts one
  * chunk in each region.  Two unmapped ranges are never adjacent.
- *
- * No index leads from an address inside a block to the block, since only errors and queries would need it.
- * diagnose() walks over the region instead.
  */
 #include "placement/placement_state.h"
 
@@ -248,7 +245,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the stream's struct of free chunks, or NULL without host memory. */
+/* Returns the stream's struct of free chunks, and creates it if necessary.  Returns NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
@@ -366,8 +363,7 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id`, which is in no set of free chunks, at `address`.  Returns the record of the second part, which
- * the caller has reserved. */
+/* Cuts a chunk that is in no set at `address`.  Returns the second part's record, which the caller has reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -382,7 +378,7 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Takes the part [first, end) of the free chunk `id` out of its set.  Returns its record. */
+/* Removes the part [first, end) of the free chunk `id` from its set.  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_owner *owner = chunk_owner(p, id);
@@ -410,7 +406,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces all old record numbers, and builds all sets again.  In `old`, each record's `address` is its new number. */
+/* Replaces all old record numbers, and builds all sets again.  `old` maps old record numbers to new ones. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -462,7 +458,6 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Reserves `room` more records.  Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -513,8 +508,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks that wait for frees of the first stream from the set that all streams may use, and returns them as
- * a list, linked by `newer`.  The other chunks, and memory that no block has used, get the sequence 0. */
+/* Removes the chunks with unobserved frees of the first stream from the clean set, and returns them as a list, linked
+ * by `newer`.  The other free chunks, and memory that no block has used, get the sequence 0. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -603,7 +598,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region to `end`. */
+/* Raises a region's highest used address to `end`, the end of a block or of newly mapped memory. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -615,7 +610,6 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Reserves the memory for one more region.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -661,8 +655,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id` on the stream `s`, or for all streams if `sequence` is 0.  Returns 1 on success.  Without host
- * memory, changes nothing and returns 0. */
+/* Frees a chunk on the stream `s`, or for all streams if `sequence` is 0.  Returns 0 if there is no host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -1026,7 +1019,7 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
 /* ---- freeing blocks ---- */
 
 /* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  For INTERIOR, writes the block
- * around the address to *out, unless `out` is NULL. */
+ * around the address to *out, unless `out` is NULL.  Only errors and queries need this slow walk. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

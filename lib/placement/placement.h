@@ -1,36 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.h: chooses the addresses of blocks in a set of address ranges.
  *
- * A placement finds the best fit, and splits and coalesces chunks.  It only computes addresses: it calls no driver,
- * takes no lock (the caller holds one), and does not access the memory.
+ * A placement calls no driver, takes no lock (the caller holds one), and does not access the memory.
  *
- * - region: a range of addresses that the caller has added.  A chunk never crosses the end of its region.
- * - chunk: a piece of a region, which is a live block, a deferred block, a free chunk or an unmapped range.  The
- *   chunks of a region cover all of it.
+ * - region: a range of addresses that the caller has added.  Its chunks cover the whole region.
+ * - chunk: a part of one region, which is a live block, a deferred block, a free chunk or an unmapped range.
  * - unmapped range: a chunk without memory.  No block is placed there.
- * - deferred block: a freed block that keeps its address until the caller frees it a second time.
- * - sequence: the number of a free.  It rises with each free on a stream.
+ * - deferred block: a block that the program has freed, and that stays in place until the caller frees the block.
+ * - sequence: the number of a free, from 1.  A free that is already observed has the sequence 0.
  * - observed: a free is observed if the host knows that the stream's work before the free has completed.
- * - tagged: a tagged chunk has the stream and the sequence of its last free.  The stream may use the chunk at once.
- *   Other streams may use it once the free is observed.
- * - clean: a clean chunk is free for every stream.
+ * - tagged chunk: a free chunk that only the stream of its last free may use until this free is observed.
+ * - clean chunk: a chunk that is free for every stream.
  *
  * Rules
  *
- * - Fit.  A request gets the smallest chunk that is large enough among the stream's tagged chunks and the clean ones,
- *   and among equal sizes the lowest address.  If `prefer_tagged` is set, it gets a clean chunk only if no chunk of
- *   the stream fits, as with TensorFlow's BFC allocator.
+ * - Fit.  A request gets the smallest chunk that is large enough among its stream's tagged chunks and the clean chunks.
+ *   Among chunks of equal size, the request gets the one with the lowest address.
  * - Split.  A chunk is split if it is at least twice as large as the rounded request, or if at least `split_waste`
  *   bytes would be wasted.  Otherwise the block gets the whole chunk.
- * - Coalesce.  A freed chunk joins an adjacent free chunk of its region at once, if both have tags of one stream or
- *   both are clean.
- * - One stream.  Until a second stream calls, adjacent free chunks always join, so that each block has the address
- *   that BFC would choose.  When the second stream appears, the free chunks below the highest used address of a
- *   region get the first stream's tag, unless their frees are observed.
+ * - Coalesce.  A freed chunk joins an adjacent free chunk at once, if both have tags of one stream or both are clean.
+ * - One stream.  Until a second stream calls, adjacent free chunks always join, as with TensorFlow's BFC allocator.
+ *   When the second stream calls, free chunks below the highest used address of a region get the first stream's tag,
+ *   unless their frees are observed.
  * - Stream 0.  The id 0 stands for all unknown streams, which get only clean chunks.  No stream may use their freed
  *   memory before the free is observed.
- * - Sequence.  The first sequence is 1.  A free that is already observed has sequence 0.  Any other free has a larger
- *   sequence than its stream's last observed free.
+ * - Sequence.  A free that is not yet observed has a larger sequence than its stream's last observed free.
  *
  * Cost.  An operation takes O(log n) in the number of chunks, amortised over growth of the tables, unless its comment
  * says otherwise.  A call that returns INTERIOR or FREE, and the first call of a second stream, take linear time.
@@ -60,9 +54,8 @@ struct weir_placement_stream {
 struct weir_placement_rule {
     /* The bytes of a granule: a power of two that divides all sizes and region starts.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if a block would otherwise waste at least this many bytes (1 or more).  128 MiB for BFC. */
-    size_t split_waste;
-    int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
+    size_t split_waste; /* at least 1 (see "Split"); 128 MiB for BFC */
+    int prefer_tagged;  /* 1 if a request gets a clean chunk only if no chunk of its stream fits */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
     /* Works like realloc, but frees the memory if `bytes` is 0.  NULL means realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
@@ -76,9 +69,8 @@ enum weir_placement_result {
     WEIR_PLACEMENT_FOREIGN,
     WEIR_PLACEMENT_INTERIOR, /* inside a live block */
     WEIR_PLACEMENT_FREE,     /* in a free chunk or a deferred block: a double free */
-    /* The region has a live block, or a free chunk that not all streams may use. */
-    WEIR_PLACEMENT_BUSY,
-    WEIR_PLACEMENT_INVALID /* a wrong argument, or overlapping regions */
+    WEIR_PLACEMENT_BUSY,     /* a part of the region is not free for all streams */
+    WEIR_PLACEMENT_INVALID   /* a wrong argument, or overlapping regions */
 };
 
 struct weir_placement_block {
@@ -91,8 +83,7 @@ struct weir_placement_figures {
     size_t regions;
     size_t total; /* the bytes of all regions, without unmapped ranges */
     size_t blocks;
-    /* The sum over all regions of the bytes up to the highest address that was ever used. */
-    size_t extent;
+    size_t extent; /* the bytes from each region's start to its highest address ever used */
     size_t host_bytes;
 };
 
@@ -107,11 +98,10 @@ struct weir_placement_span {
     /* For a free chunk that not all streams may use yet, the stream and the sequence of the free; else 0. */
     uint64_t stream;
     uint64_t sequence;
-    uint32_t chunk; /* the position of the walk, for weir__placement_next alone */
+    uint32_t chunk; /* the chunk's record, for weir__placement_next and weir__placement_age alone */
     size_t region;
 };
 
-/* Callbacks that make the request's stream wait for a free. */
 struct weir_placement_waits {
     /* Returns 1 if the request's stream can wait for the free with this sequence on `stream`. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
@@ -139,9 +129,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Makes unmapped addresses a free chunk, after the caller has mapped memory there.  `within` is the start of the
- * unmapped range.  If `sequence` is 0, all streams may use the chunk.  Otherwise only `s` may use the chunk until the
- * free of `s` with this sequence has completed.  Returns OK, INVALID or NO_MEMORY. */
+/* Makes a part of the unmapped range at `within` a free chunk, after the caller has mapped memory there.  All streams
+ * may use the chunk if `sequence` is 0.  Otherwise only `s` may use the chunk until the free of `s` with this sequence
+ * is observed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns the range at `address` into an unmapped range.  The range lies in free chunks, of which the first starts at
@@ -183,15 +173,15 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to a stream's record, which the caller can then free.  The stream's frees have completed, or the
- * caller destroys the placement next. */
+/* Removes all pointers to a stream's record, which the caller can then free.  The stream has no tagged chunk and no
+ * unobserved free, or the caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 on success, 0 if there is none. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 0 after the last chunk.  The
- * placement must not change during such a walk. */
+/* Finds the chunk after *span by address, or the first chunk if all of *span is 0.  Returns 1 on success, 0 after the
+ * last chunk.  The placement must not change during such a walk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 /* Marks a live block as old.  Returns 1 if it was not old before, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);

@@ -5,18 +5,16 @@
  * Addresses and sizes are counted in granules.  The chunks of a region and one border record form a ring in the order
  * of addresses, so that every chunk has two neighbours.
  *
- * One stream.  While the placement has seen only one stream, all free chunks are in the clean set.  Their records
- * have only the latest sequence; they get tags when a second stream appears.
+ * One stream.  Until a second stream calls, all free chunks are in the clean set, and have a sequence but no owner.
  *
  * Table.  The records of chunks are in a hash table by address.  A bucket has eight records, and one word with a byte
  * of each record's hash (the print).  A look-up compares all eight prints of a bucket at once, and costs one cache
  * miss.  A record's number identifies the chunk until the table grows.  The number 0 means that there is no record.
  *
- * Set.  A set finds the best fit.  A chunk's size class is the octave (log2 of the size) and the next five bits.  One
- * word has a bit for each octave in use.  For each octave, another word has a bit for each class in use.  A class
- * stores its smallest chunk directly and the others in a treap: a search tree by size and address, where no chunk has
- * a higher rank (a hash of its address) than the chunk above.  In most programs, most classes have one chunk.  A set
- * needs no memory for its chunks, and every operation takes O(log n), even if all chunks have one size.
+ * Set.  A set finds the best fit.  A chunk's size class is the octave (log2 of the size) and the next five bits.  A
+ * class stores its smallest chunk directly, since most classes have one chunk.  The others are in a treap: a search
+ * tree by size and address, where no chunk has a higher rank (a hash of its address) than its parent.  A set needs no
+ * memory for its chunks, and every operation takes O(log n), even if all chunks have one size.
  */
 #ifndef WEIR_PLACEMENT_STATE_H
 #define WEIR_PLACEMENT_STATE_H
@@ -27,7 +25,7 @@
 
 #include "base/hostmem.h"
 
-/* 2^64 / golden ratio, the factor of the hash of an address */
+/* The hash of an address is the address times this factor, which is 2^64 / golden ratio. */
 #define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15)
 #define EACH_PRINT UINT64_C(0x0101010101010101)
 /* All sizes and addresses are below 2^SIZE_BITS granules. */
@@ -41,8 +39,7 @@ enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED, DEFERRED };
 
 /* A chunk's record has 32 bytes, so that it never crosses the end of a cache line. */
 struct chunk {
-    /* The chunk's address in granules.  In a table that is being replaced, the record's index in the new table. */
-    uint64_t address;
+    uint64_t address; /* in granules; in a table that is being replaced, the record's new number */
     uint64_t size; /* in granules; 0 for a region's border record */
     uint32_t prev; /* the adjacent chunks */
     uint32_t next;
@@ -55,8 +52,7 @@ struct chunk {
 
 /* The last free of a free chunk.  Chunks free for all streams, and live blocks, have only a `sequence`. */
 struct chunk_tag {
-    /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
-    uint64_t sequence;
+    uint64_t sequence; /* the number of the latest free; 0 if every stream may use the chunk */
     struct weir_placement_owner *owner; /* the stream's tagged chunks */
     uint32_t older; /* the stream's chunk that was freed before this one, or 0 */
     uint32_t newer;
@@ -67,7 +63,7 @@ struct chunk_table {
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* The number of records in later buckets because this bucket was full.  A number of 255 no longer changes. */
+    /* The number of records in later buckets because this bucket was full.  At 255, the number no longer changes. */
     uint8_t *passed;
     unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
@@ -106,8 +102,7 @@ struct weir_placement {
     int prefer_tagged;
     uint64_t mask;  /* the granularity minus 1 */
     uint64_t waste; /* split_waste of the rule, in granules */
-    /* The only stream so far.  NULL before the first and after the second stream has called. */
-    struct weir_placement_stream *only;
+    struct weir_placement_stream *only; /* the first stream, until a second calls; else NULL */
     /* After weir__placement_remove_stream(), `only` points here, since the caller may free the stream's own record. */
     struct weir_placement_stream ended;
     struct chunk_table all;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Growth holds the driver's lock, so grow-ahead makes short steps.  A step takes a tenth of a millisecond, and the
- * pause after a step is ten times as long, or shorter if fewer than `low' bytes are idle.
+ * Growth holds the driver's lock, so a step of grow-ahead takes only 0.1 ms, and the pause after a step takes 1 ms.
  *
  * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of grow-ahead, so that only
  * one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so that it
@@ -84,8 +83,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the ratio of reserved to used memory after a half-life, in which at most `peak' bytes were in use.  The ratio
- * rises only after growth, which shows that the program needed all of the reserved memory. */
+/* Updates reserved_per_used.  Only growth raises this ratio, since growth shows that all reserved memory was needed. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -156,7 +154,7 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* If the limit is below the reserved memory, releases nothing, since weir could not reserve it again. */
+    /* Above the limit, releases nothing, since weir could not reserve the memory again. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -182,9 +180,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next check whether to release memory, and the bytes still to be released.  The last check was
- * due at `due', took place at `now' and released `got' bytes.  With a finite release threshold, one check releases all
- * idle memory, so nothing remains to be released. */
+/* Schedules the next check, after a check that was due at `due', took place at `now' and released `got' of `wanted'
+ * bytes.  With a finite release threshold, one check releases all idle memory, so nothing remains to be released. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -203,8 +200,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait.  `pause' is the time between the last two requests.  Not inlined, since
- * clearing a struct weir_statistics is slow. */
+/* Lowers reserved memory without a wait.  Not inlined, since clearing a struct weir_statistics is slow. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -234,7 +230,6 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* With a finite release threshold, a request that has grown the reserved memory delays the next release. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -264,9 +259,9 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS: the time to wait for other processes' replies.  STILL_NS: weir stops waiting if the free memory has not
- * grown for this time.  A process needs 0.2 s to release all memory of an H200. */
+/* The time to wait for other processes' replies. */
 #define SHARE_NS UINT64_C(100000000)
+/* weir stops waiting if free memory has not grown for this time.  A process releases all memory of an H200 in 0.2 s. */
 #define STILL_NS UINT64_C(1000000000)
 
 /* Returns the bytes that must stay free if the preallocation is a share of the device, else 0. */
@@ -300,9 +295,8 @@ static void refresh_target(struct weir_reserve *v) {
     g->prealloc_target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Takes a lock, so that only one process of a user preallocates on a device.  Without the lock, processes that start
- * together would all read the same free memory, and most of them would fail.  After LONGEST_WAIT_NS, or without a lock,
- * the preallocation continues. */
+/* Makes the processes of a user preallocate one after another, since all would otherwise read the same free memory.
+ * After LONGEST_WAIT_NS, or if the lock cannot be made, the preallocation continues without the lock. */
 static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock *lock) {
     uint64_t began = weir__clock_ns();
     struct timespec pause = {0, 1000000};
@@ -327,7 +321,7 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
                   "preallocation: another process has not ended its own: it goes on beside it");
 }
 
-/* Asks other processes to release memory above their shares, and waits for it. */
+/* Asks other processes to release memory above their shares, and waits until enough memory is free. */
 static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.prealloc_target, device_free, most_free = 0;
     uint64_t lacks =
@@ -443,7 +437,6 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, g->prealloc_target, after.reserved, share_margin_of(v));
-    /* Fewer bytes than the target are a success, if they are at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
@@ -464,9 +457,9 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* A pause without an end, in which the thread that grows memory in the background sleeps until a request wakes it. */
+/* A pause without an end: the thread of grow-ahead sleeps until a request wakes it. */
 #define UNTIL_WOKEN UINT64_C(0)
-/* Pauses are this many times shorter while fewer than `low' bytes are idle. */
+/* Pauses are at least this many times shorter while fewer than `low' bytes are idle. */
 enum { LOW_PAUSE_PART = 4 };
 /* Grow-ahead leaves a 64th of the device free for requests. */
 enum { FREE_PART = 64 };
@@ -479,8 +472,7 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step.  *lacks is the number of idle bytes still to add.  Returns E_NO_MEMORY if the
- * limit or the device has no room. */
+/* Grows by a step, and subtracts the step from *lacks.  Returns E_NO_MEMORY if the limit or the device has no room. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -497,7 +489,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds to wait after a step of background growth, or UNTIL_WOKEN if no step can succeed again. */
+/* Returns the nanoseconds to wait after a step of grow-ahead, or UNTIL_WOKEN if no later step can succeed. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -519,8 +511,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Grows the reserved memory by one step if too few bytes are idle.  Returns the nanoseconds until the next step, or
- * UNTIL_WOKEN.  The caller holds `step_lock'. */
+/* Grows by a step if too few bytes are idle.  Returns the pause until the next step.  The caller holds `step_lock'. */
 static uint64_t grow_if_low(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
@@ -540,10 +531,9 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
     return pause_after(v, status, lacks);
 }
 
-/* ---- grow-ahead: the thread, and its start and end -------------------------------------------------------------------- */
+/* ---- grow-ahead: the thread, and its start and end --------------------------------------------- */
 
-/* Held during each step of grow-ahead.  exit() waits for this lock, but at most a second, since the driver is unloaded
- * afterwards. */
+/* Held during each step of grow-ahead.  exit() waits at most a second for this lock, and then unloads the driver. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; no step begins afterwards */
@@ -596,7 +586,7 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-/* On the device model, the virtual time from the request that starts background growth to the first step of growth. */
+/* On the device model, the virtual time from the request that wakes grow-ahead to the first step. */
 #define WAKE_NS UINT64_C(200000)
 
 void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
@@ -619,7 +609,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
     pthread_mutex_unlock(&a->step_lock);
 }
 
-/* Takes no lock that is held during a step, and calls no driver function. */
+/* Except on the device model, takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed);

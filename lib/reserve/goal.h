@@ -8,8 +8,6 @@
  * Lowering.  A request that reaches the engine, and weir_decay, release memory for three reasons.  Decay: the program
  * has not needed the memory for a half-life.  Pressure: the program has called weir_low_memory.  Threshold: the release
  * threshold is finite.  A request releases memory without a wait; a hit of a per-stream cache releases none.
- *
- * This file must not depend on a particular engine, on names of settings, on caches or on the public API.
  */
 #ifndef WEIR_GOAL_H
 #define WEIR_GOAL_H
@@ -33,8 +31,7 @@ struct weir_decay {
     _Atomic uint64_t peak; /* the largest number of bytes in use in the current window */
     _Atomic int grew; /* set if reserved memory has grown for a request in the current window */
     struct weir_lock lock; /* guards the next two fields; its holder calls no other function */
-    /* The reserved bytes that the program needs for one byte in use.  0 during the first half-life. */
-    double reserved_per_used;
+    double reserved_per_used; /* reserved bytes needed per byte in use; 0 in the first half-life */
     uint64_t target; /* the reserved bytes that decay keeps */
 };
 
@@ -42,8 +39,7 @@ struct weir_decay {
 struct weir_pressure {
     /* The bytes that weir_low_memory still wants weir to release: 0 for none, UINT64_MAX for all idle memory. */
     _Atomic uint64_t wanted;
-    /* The time of the next check whether to release memory, or 0 for at once. */
-    _Atomic uint64_t due;
+    _Atomic uint64_t due; /* the time of the next check whether to release, or 0 for at once */
     _Atomic uint64_t old_growth; /* the nanoseconds that all growth before the last release took */
     /* Set while a request checks whether to release memory, so that no other request does.  Guards `pause'. */
     atomic_int is_release_running;
@@ -53,17 +49,15 @@ struct weir_pressure {
 struct weir_ahead {
     int is_on; /* constant */
 
-    /* A request wakes the thread of grow-ahead if fewer idle bytes than `mark' remain after the request. */
+    /* A request that leaves fewer than `mark' bytes idle wakes the thread of grow-ahead. */
     _Atomic uint64_t mark;
 
-    /* Held during a step of grow-ahead.  Guards the next four fields. */
-    pthread_mutex_t step_lock;
+    pthread_mutex_t step_lock; /* held during a step of grow-ahead; guards the next four fields */
     /* Growth begins if fewer than `low' bytes are idle.  `low' is 0 after grow-ahead has stopped for good. */
     uint64_t low;
     int raising;          /* set from the beginning of growth until goal.idle bytes are idle */
     uint64_t back_off_ns; /* the pause after the next step that fails */
-    /* The time of the next step on the device model, or 0 if none is planned. */
-    uint64_t due_ticks;
+    uint64_t due_ticks;   /* on the device model, the time of the next step, or 0 for none */
 
     pthread_mutex_t lock; /* guards the next three fields */
     pthread_cond_t woken; /* signalled after `wake_requested' or `stopped' was set */
@@ -78,13 +72,13 @@ struct weir_goal {
     int in_requests;   /* 1 if requests release memory, since the engine can do so without a wait */
     int has_threshold; /* 1 if the release threshold is finite */
     uint64_t idle;     /* the number of idle bytes up to which grow-ahead grows */
-    /* The reserved bytes below which weir releases no memory.  Accesses are sequentially consistent, so that all
-     * threads see changes of the floor and of the limit in one order. */
+    /* The reserved bytes below which weir releases no memory.  Changes are sequentially consistent, so that all threads
+     * see changes of the floor and of limit.least_floor in one order. */
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
-    /* The preallocation tries to reserve `prealloc_target' bytes.  It fails if fewer than `prealloc_least' bytes can be
-     * reserved.  Only one thread at a time uses these fields. */
+    /* The preallocation tries to reserve `prealloc_target' bytes, and fails with fewer than `prealloc_least' bytes.
+     * Only one thread at a time uses these fields. */
     uint64_t prealloc_target, prealloc_least;
     struct weir_ahead ahead;
 };
@@ -93,12 +87,10 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns how many of the `reserved' bytes weir should keep if it should release `wanted' bytes.  Keeps at least
- * g->floor bytes, and at least `in_use' plus g->idle bytes. */
+/* Returns the bytes to keep reserved: `reserved' - `wanted', but at least `in_use' + g->idle, and at least g->floor. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Flushes the caches and the guard, and releases idle memory until at most `keep` bytes are reserved.  May wait for the
- * device. */
+/* Flushes the caches and the guard, and trims reserved memory to `keep' bytes if possible.  May wait for the device. */
 weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
 /* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
@@ -110,7 +102,7 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Applies decay for the half-lives that have ended, and returns the reserved bytes to keep.  `pause' is the time
  * between the last two requests, or 0 for weir_decay.  After a pause longer than a half-life, decay keeps all memory,
- * since the program will probably use the memory again now. */
+ * since the program has become active again. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -139,8 +131,7 @@ void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* On the device model, makes the steps of growth that the background thread would have made by now.  If `begins' is
- * set, growth begins unless it has begun already. */
+/* On the device model, makes all due steps of grow-ahead.  If `begins' is set, begins growth unless it has begun. */
 void weir__goal_run_due_steps(struct weir_reserve *v, int begins);
 
 #endif

@@ -48,7 +48,6 @@ uint64_t weir__limit_own(const struct weir_limit *limit) {
                                 memory_order_relaxed);
 }
 
-/* Rounds a limit down to a multiple of the engine's unit. */
 static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     size_t unit = v->engine->least_limit;
 
@@ -79,7 +78,6 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Sets no limit below the memory in use, since weir cannot release live blocks. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
     uint64_t asked = atomic_load(&limit->by_program), bytes = asked, before = limit->bytes;

@@ -3,8 +3,6 @@
  *
  * A limit may be a share of the device among processes, or may leave part of the device free (--keep-free).  Such a
  * limit depends on the memory of other processes, so weir__limit_refresh computes it again from time to time.
- *
- * This file must not depend on a particular engine, on names of settings or on the public API.
  */
 #ifndef WEIR_LIMIT_H
 #define WEIR_LIMIT_H
@@ -21,18 +19,15 @@ struct weir_limit {
     /* The largest number of bytes that engines may reserve, or UINT64_MAX for no limit. */
     _Atomic uint64_t bytes;
     uint64_t keep_free; /* the bytes of the device that growth must leave free; constant */
-    /* The bytes of the device that belong to no share, and stay free; constant. */
-    uint64_t share_margin;
+    uint64_t share_margin; /* the bytes of the device that belong to no share; constant */
     int is_dynamic; /* 1 if the limit depends on the memory of other processes; constant */
-    /* The limit that the program has set, at most `by_settings'. */
-    _Atomic uint64_t by_program;
-    uint64_t by_settings; /* the limit from the settings; constant */
+    _Atomic uint64_t by_program; /* the limit that the program has set, at most `by_settings' */
+    uint64_t by_settings;        /* the limit from the settings; constant */
     /* The limit as it would be without `keep_free'.  Unused if is_dynamic is 0. */
     _Atomic uint64_t before_keep_free;
     /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
     _Atomic uint64_t least_floor;
-    /* Set once the program has replaced a share of the device by a limit in bytes. */
-    atomic_int no_share;
+    atomic_int no_share;       /* set once the program has replaced a share by a limit in bytes */
     struct weir_lock limiting; /* guards changes of `bytes'; its holder calls no other function */
 };
 

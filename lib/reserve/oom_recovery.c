@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_recovery.c: frees memory in several steps for a request that would otherwise fail.  This file has no lock, and
- * must not depend on a particular engine. */
+/* oom_recovery.c: frees memory in several steps for a request that would otherwise fail.  This file has no lock. */
 #include "reserve/reserve.h"
 
 #include <time.h>
@@ -22,8 +21,7 @@
 #define PROCESS_PEERS_PART 10
 /* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir requests at least 1 / ASKED_PART of the device's memory at once, since each request makes other processes
- * trim. */
+/* weir requests at least 1 / ASKED_PART of the device at once, since each request makes other processes trim. */
 #define ASKED_PART 64
 
 /* Returns the figures of a failed request.  If `only_live` is set, counts only live blocks as memory in use.  The
@@ -55,8 +53,7 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns 1 if memory of other processes can help a failed request, else 0.  With --keep-free, the memory can help even
- * after E_LIMIT, since the limit then depends on the device's free memory. */
+/* Returns 1 if other processes can help a failed request.  With --keep-free, the limit rises with the free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -95,7 +92,7 @@ static int flush_above(struct recovery *c) {
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above the allocator free unneeded memory.  Returns 1 if it has freed memory, else 0. */
+/* Makes the layer above free memory, and flushes this memory to the engine.  Returns 1 if memory was freed, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -314,8 +311,7 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Calls the driver even though the device reports too little free memory, since the device may have more than it
- * reports. */
+/* Calls the driver although the device reports too little free memory, since the device may have more. */
 static void insist(struct recovery *c) {
     if (!c->r->is_predicted)
         return;

@@ -101,8 +101,7 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines of a profile after `settings', without checks.  The caller writes the result as text again, and
- * accepts the profile only if both texts are equal. */
+/* Reads the lines after `settings', without checks.  The caller writes the result as text, and compares both texts. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 

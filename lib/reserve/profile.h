@@ -18,8 +18,6 @@
  *
  * Blocks have other addresses in preallocated memory, so each run may grow a little above the target, and the target
  * would rise each time.  So weir ignores growth if the run's peaks are within a 16th of those of the largest run.
- *
- * This file must not depend on drivers, engines, settings or allocators.
  */
 #ifndef WEIR_PROFILE_H
 #define WEIR_PROFILE_H
@@ -60,16 +58,15 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]);
 
 enum weir_profile_found {
-    WEIR_PROFILE_READ, /* the file is a valid profile */
-    WEIR_PROFILE_NONE, /* the file does not exist */
-    /* The file is empty, or a profile that weir cannot use and may replace. */
-    WEIR_PROFILE_USELESS,
+    WEIR_PROFILE_READ,    /* the file is a valid profile */
+    WEIR_PROFILE_NONE,    /* the file does not exist */
+    WEIR_PROFILE_USELESS, /* the file is empty, or a profile that weir cannot use and may replace */
     WEIR_PROFILE_FOREIGN, /* the file is no profile, or cannot be read, so weir must not change it */
 };
 
 /* These functions read a profile from a text that ends in a byte 0, or from a file.  `key' has the lines `device' and
- * `settings' that the profile must contain.  Unless the result is WEIR_PROFILE_READ, *profile is unchanged and *problem
- * has the reason. */
+ * `settings' that the profile must contain.  On failure, *profile is unchanged, and *problem has the reason unless the
+ * result is WEIR_PROFILE_NONE. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);

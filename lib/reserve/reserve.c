@@ -30,8 +30,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Retries a failed request: first with r->least bytes if allowed, and then by OOM recovery.  Does not retry a request
- * at a fixed address (r->at). */
+/* Retries a failed request, unless it has a fixed address: with r->least bytes if allowed, then by OOM recovery. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -44,8 +43,7 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a memory node of a graph, so that weir recognizes its free.  Without host memory, the driver frees the block,
- * since the driver owns the memory of graphs. */
+/* Records a graph's memory node, so that weir recognizes its free.  Without host memory, frees the node instead. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__addresses_add(&v->graphs, r->block, 1))
         return WEIR_OK;

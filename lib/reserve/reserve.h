@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.h: an allocator's reserved memory: the engine, the limit, growth and release.
- *
- * This file must not depend on a particular engine, on caches, on the public API or on names of settings.
- */
+/* reserve.h: an allocator's reserved memory: the engine, the limit, growth and release. */
 #ifndef WEIR_RESERVE_H
 #define WEIR_RESERVE_H
 
@@ -10,9 +7,8 @@
 #include "reserve/goal.h"
 #include "reserve/limit.h"
 
-/* Makes other allocators of this process release idle memory until they have released `most' bytes.  Does nothing if
- * they have fewer than `least' idle bytes together.  Waits for the device only if `may_wait' is set.  Returns the
- * released bytes.  The caller holds no lock. */
+/* Makes this process's other allocators release up to `most' idle bytes, or none if they have fewer than `least'.
+ * Waits for the device only if `may_wait' is set.  Returns the released bytes.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
 /* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
@@ -48,18 +44,16 @@ struct weir_reserve {
 
 /* Makes the layer above the allocator free memory (weir__reclaim_fn).  Returns 0 if there is no such layer. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
-/* Returns the bytes that the layer above could free after a wait for the device, or 0 if there is no layer above.
- * Frees nothing. */
+/* Returns the bytes that the layer above could free after a wait for the device, or 0 if there is no such layer. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Tries to allocate a block once, without OOM recovery.  On failure sets r->result to the driver's result. */
 weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r);
-/* Allocates a block, and then adjusts the reserved memory.  On failure writes the figures to *r->refused, unless it
- * is NULL. */
+/* Allocates a block, by OOM recovery if necessary, and then adjusts the reserved memory. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 
 /* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT).  Returns OK if the request has its
- * block.  Otherwise returns the last status, and writes the figures to *r->refused. */
+ * block.  Otherwise returns the last status, and writes the figures to *r->refused unless r->refused is NULL. */
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
 /* Returns the size of the largest request that would have succeeded instead, or 0 on a captured stream. */
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
