@@ -134,78 +134,46 @@ static void close_timed_allocator(void) {
 
 CASE("sizes", 4, open_timed_allocator, close_timed_allocator);
 
+enum { STATISTICS, LATENCY, FAILURE, STRUCTS };
+
+static weir_status query_struct(int which, void *out) {
+    return which == STATISTICS ? weir_stats(a, out)
+           : which == LATENCY  ? weir_latencies(a, WEIR_OPERATION_FREE, out)
+                               : weir_last_failure(out);
+}
+
 /* The test uses every size from that of `size` to more than the library's.  weir copies what fits, leaves the memory
  * after it alone, and sets `size`. */
-TEST(statistics_fit_every_size_of_struct) {
-    weir_statistics whole = stats_of(a);
+TEST_EACH(STRUCTS, queries_fit_every_size_of_struct) {
+    static const size_t sizes[] = {sizeof(weir_statistics), sizeof(weir_latency),
+                                   sizeof(weir_failure)};
     union {
+        size_t size; /* the first field of each struct */
         weir_statistics s;
-        unsigned char bytes[sizeof(weir_statistics) + 64];
-    } out;
-
-    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
-        size_t copied = size < sizeof whole ? size : sizeof whole;
-
-        memset(&out, 0xa5, sizeof out);
-        out.s.size = size;
-        OK(weir_stats(a, &out.s));
-        MUST_EQ(out.s.size, copied);
-        MUST(memcmp(out.bytes + sizeof(size_t), (char *)&whole + sizeof(size_t),
-                    copied - sizeof(size_t)) == 0);
-        for (size_t i = copied; i < sizeof out.bytes; i++)
-            MUST_EQ(out.bytes[i], 0xa5);
-    }
-    out.s.size = 0;
-    EXPECT(WEIR_E_INVALID, weir_stats(a, &out.s));
-}
-
-TEST(latencies_fit_every_size_of_struct) {
-    weir_latency whole = {.size = sizeof whole};
-    union {
         weir_latency l;
-        unsigned char bytes[sizeof(weir_latency) + 64];
-    } out;
-
-    OK(weir_latencies(a, WEIR_OPERATION_FREE, &whole));
-    ck_assert_uint_eq(whole.count, 1);
-    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
-        size_t copied = size < sizeof whole ? size : sizeof whole;
-
-        memset(&out, 0xa5, sizeof out);
-        out.l.size = size;
-        OK(weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
-        MUST_EQ(out.l.size, copied);
-        MUST(memcmp(out.bytes + sizeof(size_t), (char *)&whole + sizeof(size_t),
-                    copied - sizeof(size_t)) == 0);
-        for (size_t i = copied; i < sizeof out.bytes; i++)
-            MUST_EQ(out.bytes[i], 0xa5);
-    }
-    out.l.size = 0;
-    EXPECT(WEIR_E_INVALID, weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
-}
-
-TEST(failures_fit_every_size_of_struct) {
-    union {
         weir_failure r;
-        unsigned char bytes[sizeof(weir_failure) + 64];
-    } out;
+        unsigned char bytes[4096];
+    } whole = {.size = sizes[_i]}, out;
     void *none;
 
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, (weir_stream)2, &none));
-    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
-        size_t copied = size < sizeof out.r ? size : sizeof out.r;
+    OK(query_struct(_i, &whole));
+    MUST(_i != LATENCY || whole.l.count == 1);
+    MUST(_i != FAILURE || whole.r.asked == SIZE_MAX);
+    for (size_t size = sizeof(size_t); size <= sizes[_i] + 64; size++) {
+        size_t copied = size < sizes[_i] ? size : sizes[_i];
 
         memset(&out, 0xa5, sizeof out);
-        out.r.size = size;
-        OK(weir_last_failure(&out.r));
-        MUST_EQ(out.r.size, copied);
+        out.size = size;
+        OK(query_struct(_i, &out));
+        MUST_EQ(out.size, copied);
+        MUST(memcmp(out.bytes + sizeof(size_t), whole.bytes + sizeof(size_t),
+                    copied - sizeof(size_t)) == 0);
         for (size_t i = copied; i < sizeof out.bytes; i++)
             MUST_EQ(out.bytes[i], 0xa5);
-        if (copied >= 2 * sizeof(uint64_t))
-            MUST_EQ(out.r.asked, SIZE_MAX);
     }
-    out.r.size = 0;
-    EXPECT(WEIR_E_INVALID, weir_last_failure(&out.r));
+    out.size = 0;
+    EXPECT(WEIR_E_INVALID, query_struct(_i, &out));
 }
 
 /* The time of an event is virtual on the model, like every other time, and counts from the creation. */

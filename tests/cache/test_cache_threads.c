@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_threads.c: threads and streams that come and go, and the figures of their caches. */
 #include <dlfcn.h>
+#include <sys/syscall.h>
 
 #include "cache/stream_cache.h"
 #include "tests/fixtures/caches.h"
@@ -240,54 +241,59 @@ TEST(large_frees_do_not_move_a_bias) {
 
 CASE("on its way", 60, start_device, end_cached_if_there);
 
-/* A request of another thread, which begins while this thread gives memory to the engine. */
+/* A request and its free by another thread, or only the free if `bytes` is 0.  They begin in the middle of a call of
+ * this thread. */
 static struct {
     size_t bytes;
     CUstream stream;
-    void *expected; /* the address that the request must get, or NULL for any */
+    void *block; /* the block that the request must get, or NULL for any; or the block to free */
     atomic_int has_begun, waits, has_ended, is_freed;
     pthread_t thread;
 } late;
 
-static void *run_late_request(void *unused) {
+/* Set if this thread's next wait for a lock of weir must last until OOM recovery in another thread waits. */
+static _Thread_local int to_hold;
+
+static void *run_late_call(void *unused) {
     CU(driver->cuCtxPushCurrent(primary));
-    void *block = alloc_live(late.bytes, late.stream);
-    MUST(!late.expected || block == late.expected);
+    to_hold = late.bytes == 0;
+    void *block = late.bytes ? alloc_live(late.bytes, late.stream) : late.block;
+    MUST(!late.block || block == late.block);
     free_live(block, late.stream);
     late.has_ended = 1;
     return unused;
 }
 
-/* Begins the late request.  Returns once the request waits or has ended. */
-static void begin_late_request(void) {
+/* Begins the late call.  Returns once the call waits or has ended. */
+static void begin_late_call(void) {
     late.has_begun = 1;
-    MUST(pthread_create(&late.thread, NULL, run_late_request, NULL) == 0);
+    MUST(pthread_create(&late.thread, NULL, run_late_call, NULL) == 0);
     while (!late.waits && !late.has_ended)
         sched_yield();
 }
 
-static CUresult free_after_request_begins(CUdeviceptr block, CUstream stream) {
+static CUresult free_after_late_call_begins(CUdeviceptr block, CUstream stream) {
     if (stream == B && !late.has_begun)
-        begin_late_request();
+        begin_late_call();
     CUresult result = driver->cuMemFreeAsync(block, stream);
     late.is_freed = late.has_begun;
     return result;
 }
 
 static void sleep_until_freed(uint64_t ns) {
-    late.waits = 1;
-    while (late.has_begun && !late.is_freed)
+    late.waits++;
+    while (late.has_begun && !late.is_freed && !late.has_ended)
         sched_yield();
     driver->sleep_ns(ns);
 }
 
-static void make_with_late_request(int kind, const char *settings, size_t bytes, CUstream stream) {
+static void make_with_late_call(int kind, const char *settings, size_t bytes, CUstream stream) {
     weir_options options = plain(kind);
 
     late.bytes = bytes;
     late.stream = stream;
     copy_driver();
-    table.cuMemFreeAsync = free_after_request_begins;
+    table.cuMemFreeAsync = free_after_late_call_begins;
     table.sleep_ns = sleep_until_freed;
     apply_settings(&options, settings);
     make_with_on(&table, &options);
@@ -323,11 +329,22 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
 
     if (takes_left > 0 && mutex == &a->caches->lock && --takes_left == 0) {
         if (late.bytes > 0)
-            begin_late_request();
+            begin_late_call();
         else
             elsewhere(request_most);
     }
     return next(mutex);
+}
+
+/* A thread calls this function while it waits for a lock of weir. */
+int sched_yield(void) {
+    if (to_hold) {
+        to_hold = 0;
+        late.waits = 1;
+        while (late.waits == 1)
+            sched_yield();
+    }
+    return (int)syscall(SYS_sched_yield);
 }
 #pragma GCC visibility pop
 
@@ -347,7 +364,7 @@ TEST_WHERE(0, ENGINES, has_inbox, no_request_fails_beside_a_flush) {
 
 /* A small request has emptied the inbox.  Before the engine has the blocks, OOM recovery in another thread waits. */
 TEST(oom_recovery_waits_for_an_inbox) {
-    make_with_late_request(KIND_MAPPED, "limit=256MiB", 48 * MIB, C);
+    make_with_late_call(KIND_MAPPED, "limit=256MiB", 48 * MIB, C);
     alloc_live(190 * MIB, A);
     void *small = alloc_live(512 * KIB, A), *inboxed = alloc_live(24 * MIB, A);
     order_streams(B, A);
@@ -360,15 +377,31 @@ TEST(oom_recovery_waits_for_an_inbox) {
     alloc_live(512 * KIB, A);
     MUST(late.has_begun && pthread_join(late.thread, NULL) == 0);
 }
+
+/* The engine queries the device's free memory with its lock, for which the free then waits. */
+static CUresult query_beside_free(size_t *free_bytes, size_t *total) {
+    if (late.block && !late.has_begun)
+        begin_late_call();
+    return driver->cuMemGetInfo(free_bytes, total);
+}
+
+/* A large free has found no room in the inbox.  Before the engine has the block, OOM recovery in this thread waits. */
+TEST(oom_recovery_waits_for_a_large_free) {
+    make_with_late_call(KIND_REGIONS, "limit=256MiB growth=exact", 0, A);
+    table.cuMemGetInfo = query_beside_free;
+    late.block = alloc_live(200 * MIB, A);
+    alloc_live(200 * MIB, C);
+    MUST(late.waits > 1 && pthread_join(late.thread, NULL) == 0);
+}
 #endif
 
 /* While a flush of B's cache frees slabs, a slot that was freed on B already serves A, the stream of its slab. */
 TEST(a_remote_free_is_found_beside_a_flush) {
-    make_with_late_request(KIND_POOL, "", 512 * KIB, A);
+    make_with_late_call(KIND_POOL, "", 512 * KIB, A);
     void *own = alloc_live(512 * KIB, B);
-    late.expected = alloc_live(512 * KIB, A);
+    late.block = alloc_live(512 * KIB, A);
     order_streams(B, A);
-    free_live(late.expected, B);
+    free_live(late.block, B);
     free_live(own, B);
     OK(weir_unbind(a, B));
     MUST(late.has_begun && pthread_join(late.thread, NULL) == 0);
@@ -380,7 +413,7 @@ TEST_EACH(2, oom_recovery_waits_for_superblocks) {
     size_t superblocks = (size_t)_i + 1, count = COUNT * superblocks;
     void *block[2 * COUNT];
 
-    make_with_late_request(KIND_POOL, "limit=1GiB cache-limit=200MiB", superblocks * 24 * MIB, A);
+    make_with_late_call(KIND_POOL, "limit=1GiB cache-limit=200MiB", superblocks * 24 * MIB, A);
     for (size_t i = 0; i < count; i++)
         block[i] = alloc_live(512 * KIB, B);
     void *rest = alloc_live(GIB - superblocks * 32 * MIB, C);
