@@ -13,15 +13,15 @@ nobase_dist_doc_DATA = \
 	bench/results/drop-in-h200-2026-11-30.json \
 	bench/results/drop-in-h200-2026-11-30.txt \
 	bench/results/front-micro-h200-2026-11-30.json \
-	bench/results/jax-memory-h200-2026-11-22.txt \
+	bench/results/jax-memory-h200-2026-11-30.txt \
 	bench/results/limit-model-2026-11-30.json \
 	bench/results/over-time-h200-2026-11-30.txt \
 	bench/results/torch-tests-h200-2026-11-28.txt \
 	bench/results/torch-h200-2026-11-30.txt \
-	bench/results/two-gpus-h200-2026-11-28.txt \
+	bench/results/two-gpus-h200-2026-11-30.txt \
 	bench/results/packing-h200-2026-11-30.txt \
 	bench/results/rmm-h200-2026-11-30.txt \
-	bench/results/several-h200-2026-11-22.txt \
+	bench/results/several-h200-2026-11-30.txt \
 	bench/results/stream-kinds-h200-2026-11-30.txt \
 	doc/c.md \
 	doc/cumulative.svg \
