@@ -144,13 +144,17 @@ int command_put(void *unused, const char *name, const char *value) {
 /* ---- the library ---- */
 
 int preloading_find(const char *name, char *path, size_t bytes, const char **why) {
+    static const char prefix[] = WEIR_PREFIX "/";
     char in_tree[64], installed[64], standard[PATH_MAX];
+    const char *below_prefix = standard; /* lib64/weir/NAME, for example */
 
     snprintf(in_tree, sizeof in_tree, "lib/.libs/%s", name);
     snprintf(installed, sizeof installed, "lib/weir/%s", name);
     snprintf(standard, sizeof standard, WEIR_PKGLIB_DIR "/%s", name);
+    if (strncmp(standard, prefix, sizeof prefix - 1) == 0)
+        below_prefix += sizeof prefix - 1;
     if (!shipped_find(path, bytes, in_tree, name, "") &&
-        !shipped_find(path, bytes, installed, installed, standard))
+        !shipped_find(path, bytes, below_prefix, installed, standard))
         *why =
             "it is not installed: it comes with the package weir-preload, and with builds without "
             "--disable-preload and --disable-shared";

@@ -72,7 +72,7 @@ weir_SOURCES = \
 	cli/tracing.h \
 	cli/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
-	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' \
+	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' -DWEIR_PREFIX='"$(prefix)"' \
 	-DWEIR_SHIM_DIR='"$(torchshimdir)"' $(WEIR_ZSTD_CPPFLAGS)
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-shown.la lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm

@@ -66,6 +66,7 @@ struct advice {
     int fits; /* set if all requests succeed with weir's defaults and the user's limit */
     /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
     int has_times;
+    uint64_t untried_limit;  /* the smallest limit that saves too little to be tried, or 0 */
     int trial_without_limit; /* the number of the trial without a limit, if there is a user's limit */
     const char *against[TRIALS]; /* why a trial is not recommended, or NULL if it is good */
     int best; /* the number of the recommended trial */
@@ -85,6 +86,10 @@ static void write_choice(FILE *file, const struct choice *choice, const char *be
         if (choice->text[i][0])
             fprintf(file, "%s%s%s%s%s", before, weir__setting_row(settings_of[i])->name, between,
                     choice->text[i], after);
+}
+
+static int choice_is_default(const struct choice *choice) {
+    return memcmp(choice, &(struct choice){0}, sizeof *choice) == 0;
 }
 
 /* Describes the replays with these settings, for the progress: "replay with --prealloc 8GiB", for example. */
@@ -311,8 +316,10 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
         uint64_t limit =
             (advice->smallest_limit / limit_step * limit_percents[i] + 99) / 100 * limit_step;
 
-        if ((double)limit > most)
+        if ((double)limit > most) {
+            advice->untried_limit = limit;
             break;
+        }
         good = try_value(trials, advice, CHOICE_LIMIT, limit, best);
         left--;
     }
@@ -575,16 +582,22 @@ static void print_trials(const struct command *command) {
 /* Prints whether the traces fit into memory, and the command line with the recommended settings. */
 static void print_recommendation(const struct command *command) {
     const struct advice *advice = &command->advice;
+    const struct choice *choice = &command->trials.choices[advice->best];
     char smallest_limit[WEIR_SPELL_BYTES];
 
     /* A rounded number may be below the limit, and fail as the value of --limit. */
     weir__bytes_spell(advice->smallest_limit, smallest_limit, sizeof smallest_limit);
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
            advice->limit_text);
-    if (advice->smallest_limit)
-        printf("the smallest limit that serves every request is at most %s.\n", smallest_limit);
-    else
+    if (advice->smallest_limit) {
+        printf("the smallest limit found, in steps of %s, is %s", WEIR_SHOWN(limit_step),
+               smallest_limit);
+        if (strcmp(smallest_limit, WEIR_SHOWN(advice->smallest_limit)) != 0)
+            printf(" (%s)", WEIR_SHOWN(advice->smallest_limit));
+        puts(".");
+    } else {
         puts("the memory of this device is not enough for all requests.");
+    }
     if (!advice->fits)
         return;
     for (size_t i = 0; advice->trial_without_limit && i < command->benchmark.trace_count; i++) {
@@ -595,8 +608,12 @@ static void print_recommendation(const struct command *command) {
             printf("%s: with this limit an iteration takes %.3f times as long as without.\n",
                    command->benchmark.traces[i].header.name, 1 / ratio);
     }
-    fputs("Use:\n  weir run", stdout);
-    write_choice(stdout, &command->trials.choices[advice->best], " --", " ", "");
+    if (advice->untried_limit)
+        printf("--limit %s was not tried: weir's defaults reserve %s; a limit has to save 5%%.\n",
+               WEIR_SHOWN(advice->untried_limit),
+               WEIR_SHOWN(largest_default_figure(&command->trials, FIGURE_RESERVED)));
+    printf("Use%s:\n  weir run", choice_is_default(choice) ? " weir's defaults" : "");
+    write_choice(stdout, choice, " --", " ", "");
     fputs(" --", stdout);
     for (size_t i = 0; command->program && command->program[i]; i++)
         printf(" %s", command->program[i]);
@@ -607,11 +624,14 @@ static void print_recommendation(const struct command *command) {
 /* Writes the recommended settings to a file for `weir run --settings'.  Returns 1, as output_replace() needs. */
 static int write_tuned_settings(FILE *file, const void *context) {
     const struct command *command = context;
+    const struct choice *choice = &command->trials.choices[command->advice.best];
 
     fprintf(file, "# weir tune, on %s\n", command->benchmark.device);
     for (size_t i = 0; i < command->benchmark.trace_count; i++)
         fprintf(file, "# %s\n", command->benchmark.traces[i].header.name);
-    write_choice(file, &command->trials.choices[command->advice.best], "", "=", "\n");
+    if (choice_is_default(choice))
+        fputs("# weir's defaults\n", file);
+    write_choice(file, choice, "", "=", "\n");
     return 1;
 }
 

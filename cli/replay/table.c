@@ -59,7 +59,9 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
-    int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
+    int is_steady =
+        (column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST) ||
+        column->figure == FIGURE_STEADY_MAKESPAN;
 
     fprintf(file, "%-2s%*s", marks, column->width, spell_cell(row, column).text);
     return all[row->best[column->figure]]
@@ -98,12 +100,15 @@ static void print_row(FILE *file, const struct benchmark *benchmark, const struc
 /* Prints from which iterations of a trace the steady figures were computed.  Prints nothing if there are none. */
 static void print_steady_iterations(FILE *file, const struct trace_header *header,
                                     const struct row *rows, size_t count) {
+    uint64_t from[2] = {0, 0}; /* the number of the first one without and with GPU work, from 1 */
+
     for (size_t i = 0; i < count; i++)
-        if (rows[i].median.has[FIGURE_STEADY_MEAN] && rows[i].median.has[FIGURE_STEADY_FROM]) {
-            fprintf(file, "  steady figures: iterations %" PRIu64 " to %" PRIu64 "\n",
-                    rows[i].median.value[FIGURE_STEADY_FROM] + 1, header->marks);
-            return;
-        }
+        if (rows[i].median.has[FIGURE_STEADY_MEAN] && rows[i].median.has[FIGURE_STEADY_FROM])
+            from[rows[i].busy > 0] = rows[i].median.value[FIGURE_STEADY_FROM] + 1;
+    for (int busy = 0; busy < 2; busy++)
+        if (from[busy] && !(busy && from[0] == from[1]))
+            fprintf(file, "  steady figures%s: iterations %" PRIu64 " to %" PRIu64 "\n",
+                    busy ? " of busy rows" : "", from[busy], header->marks);
 }
 
 static void print_heads(FILE *file, const struct benchmark *benchmark) {

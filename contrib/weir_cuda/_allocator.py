@@ -64,6 +64,14 @@ def check(what: str, status: int, handle: ctypes.c_void_p | None = None, advice:
         raise Error(what, status, advice)
 
 
+def _device_number(device: int) -> ctypes.c_int:
+    try:
+        return ctypes.c_int(device)
+    except TypeError:
+        expected = "expected a GPU's number; WEIR_DEVICE=model selects the device model"
+        raise TypeError(f"weir: device {device!r}: {expected}") from None
+
+
 def _check_created(device: int, status: int) -> None:
     """Raises the exception of an allocator that could not be created.  There is no OOM report without an allocator."""
     advice = "" if os.environ.get("WEIR_LOG") else ".  WEIR_LOG=error prints why"
@@ -104,9 +112,9 @@ class Allocator:
         handle = ctypes.c_void_p()
         self._is_own = bool(settings)
         if settings:
-            status = library.weir_allocators_create(_options(settings), ctypes.c_int(device), 1, ctypes.byref(handle))
+            status = library.weir_allocators_create(_options(settings), _device_number(device), 1, ctypes.byref(handle))
         else:
-            status = library.weir_device_allocator(device, ctypes.byref(handle))
+            status = library.weir_device_allocator(_device_number(device), ctypes.byref(handle))
         _check_created(device, status)
         self.handle: ctypes.c_void_p | None = handle
         self._library = library
@@ -196,5 +204,5 @@ def _stats(library: ctypes.CDLL, handle: ctypes.c_void_p | None) -> Statistics:
 def stats(device: int = 0) -> Statistics:
     """The figures of the device's allocator, from the library that serves this process."""
     library, handle = _library.serving(), ctypes.c_void_p()
-    _check_created(device, library.weir_device_allocator(device, ctypes.byref(handle)))
+    _check_created(device, library.weir_device_allocator(_device_number(device), ctypes.byref(handle)))
     return _stats(library, handle)
