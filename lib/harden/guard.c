@@ -194,7 +194,6 @@ static void report_overrun(struct weir_harden *h, const struct weir_guarded *b, 
               (unsigned long long)(uintptr_t)stream, side, bytes, weir__plural(bytes), where);
 }
 
-/* Verifies the gaps around a block, and reports writes to them. */
 static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
                            weir_stream stream) {
     size_t before = 0, after = 0;
