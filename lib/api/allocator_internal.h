@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: the structure of an allocator, and functions of lib/api for other folders, for tests and for
- * the program `weir`. */
+/* allocator_internal.h: the structure of an allocator, and functions of lib/api for other folders, tests and `weir`. */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
 #define WEIR_ALLOCATOR_INTERNAL_H
 

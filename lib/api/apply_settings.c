@@ -153,8 +153,7 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead, the background growth, exceeds the limit, or if the driver would release the grown memory
- * again.  At each synchronisation, the driver releases idle memory above the release threshold. */
+/* Warns if grow-ahead exceeds the limit, or if the driver would release new memory at the next synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 

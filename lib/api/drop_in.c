@@ -260,8 +260,7 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Adds this process to the device's shared registry at the first call.  The process stays in the registry, so that weir
- * remembers which other processes did not answer. */
+/* Adds this process to the shared registry permanently, so that weir remembers which other processes did not answer. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

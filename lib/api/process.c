@@ -35,8 +35,7 @@ static struct place the_place; /* written before `made` becomes 1, and not chang
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
 static struct weir_sources sources; /* the source of each value in `settings`; guarded by `lock` */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES]; /* published by a release store */
-/* The allocator that was created first.  While `made` is 1, no other allocator exists. */
-static _Atomic(weir_allocator *) the_first;
+static _Atomic(weir_allocator *) the_first; /* the only allocator while `made` is 1 */
 static atomic_int made; /* the number of allocators in `allocators` */
 
 /* Takes `lock`.  A child of fork() never waits for `lock`, because weir refuses all calls in the child. */

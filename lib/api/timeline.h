@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* timeline.h: records growths and memory sizes over time, and writes them as JSON trace events, which Perfetto and
- * Chrome show.
+/* timeline.h: records growths and memory sizes over time, and writes them as JSON trace events (Perfetto, Chrome).
  *
  * A timeline has counters (requested, in use and reserved bytes), slices with a start and an end (growths, releases of
  * memory, iterations) and marks (failures).  A full timeline merges points of counters, and drops slices and marks.
@@ -21,8 +20,7 @@ enum weir_timeline_counter {
     WEIR_TIMELINE_COUNTERS
 };
 
-/* the value of a counter that is not known */
-#define WEIR_TIMELINE_UNKNOWN UINT64_MAX
+#define WEIR_TIMELINE_UNKNOWN UINT64_MAX /* the value of a counter that is not known */
 
 enum { WEIR_TIMELINE_POINTS = 16384, WEIR_TIMELINE_SLICES = 131072 };
 
