@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: the structure of an allocator, and functions of lib/api for other folders, for tests and for
- * the program `weir`. */
+/* allocator_internal.h: the structure of an allocator, and functions of lib/api for other folders, tests and `weir`. */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
 #define WEIR_ALLOCATOR_INTERNAL_H
 
@@ -20,13 +19,10 @@
 #include "reserve/reserve.h"
 
 struct weir_allocator {
-    /* The caches of free blocks, one for each stream; NULL if caching is off. */
-    struct weir_caches *caches;
+    struct weir_caches *caches; /* the per-stream caches, or NULL if caching is off */
     struct weir_device device;
-    /* The layer that detects invalid writes (options.harden), or NULL. */
-    struct weir_harden *harden;
-    /* The profile of earlier runs, or NULL if the options name none.  Never changes. */
-    struct weir_run_profile *run_profile;
+    struct weir_harden *harden; /* the layer that finds invalid writes (options.harden), or NULL */
+    struct weir_run_profile *run_profile; /* the profile of earlier runs, or NULL; never changes */
     const struct weir_creation *creation; /* the arguments of the creation; NULL afterwards */
     weir_options options; /* all options, with a value in place of each default */
     struct weir_reserve reserve;
@@ -39,8 +35,7 @@ struct weir_allocator {
     uint64_t prealloc;      /* the bytes to preallocate */
     uint64_t profile_asked; /* `prealloc` if a profile of earlier runs has set it, else 0 */
     uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
-    /* If fewer than `low` bytes are idle, a background thread reserves memory until `high` bytes are idle.  Both are 0
-     * if the option grow_ahead is off. */
+    /* If fewer than `low` bytes are idle, a thread reserves memory until `high` are idle.  Both are 0 for no thread. */
     uint64_t low, high;
     /* The bytes that stayed reserved above the limit at the last release, and the count of allocations and frees up to
      * this release.  Only the thread that adapts limits uses these fields. */
@@ -52,17 +47,17 @@ struct weir_allocator {
     /* The number of OOM reports of this allocator, and one bit for each cause that a report has named. */
     _Atomic unsigned oom_reports, causes_reported;
     atomic_int decay_logged;       /* set once weir has logged that weir_decay has no effect */
-    pthread_mutex_t first_request; /* held by the first request during its preallocation */
+    pthread_mutex_t first_request; /* held in the first preallocation, before any other lock */
     int logs_no_failures;          /* set if weir does not log failed requests */
-    int logs_prealloc_failure; /* set if the first request logs a failed preallocation at any level */
+    int logs_prealloc_failure;     /* set if a failed preallocation is logged at any log level */
     int preallocates_later;    /* set if the first request preallocates, not the creation */
     int has_own_limit; /* set if the program's own code has set options.limit */
 };
 
-/* Returns the largest request that would have succeeded, or 0 if the stream was being captured. */
+/* Returns the size of the largest request that would now succeed instead of `refused`, or 0 on a captured stream. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
-/* Adds this process to the device's shared registry.  On failure logs the reason and returns NULL. */
+/* Adds the entry `claim` to the device's shared registry of processes.  On failure logs the reason and returns NULL. */
 struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driver *driver,
                                                           CUdevice device, struct weir_claim *claim,
                                                           int log);
@@ -72,7 +67,7 @@ struct weir_claim weir__allocator_claim(const weir_options *options);
 
 /* Asks other processes to free memory for a context.  Returns 1 if the caller shall retry, else 0.  `n` may be NULL. */
 int weir__allocator_ask_for_context(struct weir_process_peers *n, struct weir_admission *admission);
-/* Writes which processes use memory of the device, and what the user can do. */
+/* Writes which processes use memory of the device, and how the user can make room for a context. */
 void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes);
 
 /* Bits for the parameter `how` of weir__allocator_create(). */
@@ -109,21 +104,22 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocate and free a block on a bound default stream of the primary context.  `block` must not be NULL. */
+/* Allocates a block on a bound default stream of the primary context.  `id` is the stream's id. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
 /* Writes the text of weir_ipc_make() for the blocks that contain the `most` bytes from `address` on. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
+/* Frees a block on a bound default stream of the primary context.  `block` must not be NULL. */
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
 /* Reads the allocator's statistics, without a check of the arguments. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* weir__separate_addresses writes the range of addresses that only weir__alloc_separate uses, and returns 0 if there is
- * none.  weir__alloc_separate allocates whole 2 MiB pages at the address `at`, or far from all other blocks if `at` is
- * WEIR_ENGINE_FAR.  weir__alloc_separate fails if the addresses are in use.  weir_free_any frees the block. */
+/* Writes the range of addresses that only weir__alloc_separate() uses.  Returns 0 if there is no such range, else 1. */
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
+/* Allocates whole 2 MiB pages at the address `at`, or far from all other blocks if `at` is WEIR_ENGINE_FAR.  Fails if
+ * the addresses are in use.  weir_free_any frees the block. */
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
 /* Frees a block whose GPU work has completed, so that any stream can reuse it. */
 weir_status weir__free_completed(weir_allocator *a, void *block);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* apply_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
- *
- * This file must not depend on how an engine places blocks. */
+/* apply_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes. */
 #include "config.h"
 
 #include <stdio.h>
@@ -18,8 +16,7 @@
 /* If weir preallocates a share of the device, 1/SHARE_MARGIN_PART of the memory stays free for contexts and code. */
 enum { SHARE_MARGIN_PART = 64 };
 
-/* Converts options that request a share of the device to bytes.  keep_free comes first, since the others depend on
- * it. */
+/* Converts keep_free to bytes, and then the options that request a share of the device, which depend on keep_free. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -63,7 +60,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers the preallocation to the limit, and warns.  A framework's variable has requested the preallocation. */
+/* Lowers the preallocation, which a framework's environment variable has requested, to the limit, and warns. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -156,8 +153,7 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead, the background growth, exceeds the limit, or if the driver would release the grown memory
- * again.  At each synchronisation, the driver releases idle memory above the release threshold. */
+/* Warns if grow-ahead exceeds the limit, or if the driver would release new memory at the next synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -206,8 +202,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a share of the device, but the engine cannot release memory.  A share
- * becomes smaller when more processes run. */
+/* Warns if the options request a share, which shrinks as processes join, but the engine cannot release memory. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

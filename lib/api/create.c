@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* create.c: creates and destroys allocators.
- *
- * Each request passes through the guard (option harden), the per-stream caches (option cache) and the engine.
- *
- * Locks: a thread that preallocates takes the allocator's mutex `first_request` before all other locks.
- *
- * This file must not depend on how an engine places blocks, or on the names of settings. */
+/* create.c: creates and destroys allocators. */
 #include "config.h"
 
 #include <stdarg.h>
@@ -186,7 +180,7 @@ static void start_grow_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates memory.  If only the profile of earlier runs requests it, a failure is only logged. */
+/* Preallocates memory.  If only the profile of earlier runs requests the memory, a failure is only logged. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -287,8 +281,7 @@ static void close_parts(weir_allocator *a) {
     a->reserve.engine->ops->close(a->reserve.engine);
 }
 
-/* Creates all parts of the allocator that need the device's context.  On failure closes these parts; the caller then
- * releases the context. */
+/* Creates all parts that need the device's context.  On failure closes these parts, but leaves the context open. */
 static weir_status create_parts(weir_allocator *a) {
     weir_status status = weir__apply_settings(a);
     char why[160] = "";
@@ -496,8 +489,7 @@ free_allocator:
 
 /* ---- choice of engine -------------------------------------------------------------------------- */
 
-/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  weir then prefers engine mapped,
- * because other engines reserve about a third more memory while frees are pending. */
+/* Returns 1 if the device supports virtual memory management (cuMemMap), which engine mapped needs, else 0. */
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
@@ -522,8 +514,7 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device on which engine mapped has no addresses left.  Each device reset leaves addresses
- * reserved. */
+/* A bit for each device on which engine mapped has no addresses left.  Each device reset leaves addresses reserved. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -543,8 +534,7 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the options' engine.  If the device does not support the default engine, uses engine
- * pool. */
+/* Creates an allocator with the options' engine, or with engine pool if the device does not support the default. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
@@ -672,8 +662,7 @@ static int has_live_blocks(const weir_allocator *a) {
     return a->caches ? weir__drop_in_has_blocks(a) : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no GPU work uses the allocator's memory.  May wait for the device.  After 0 the caller must not destroy
- * the allocator. */
+/* Returns 1 if the allocator can be destroyed, since no GPU work uses its memory; else 0.  May wait for the device. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -705,7 +694,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
                    "for the device failed; call again");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->run_profile)
-        (void)weir__run_profile_save(a, NULL); /* no error of the destruction, and already logged */
+        (void)weir__run_profile_save(a, NULL); /* a failure is already logged */
     close_parts(a);
     weir__streamless_close(a);
     weir__leave_peers(a);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* create.h: creates allocators, and checks the start and the end of each public call, for the files of lib/api.
- *
- * This file must not depend on how an engine places blocks. */
+/* create.h: creates allocators, and checks the start and the end of each public call, for the files of lib/api. */
 #ifndef WEIR_CREATE_H
 #define WEIR_CREATE_H
 
@@ -22,7 +20,7 @@ static inline __attribute__((always_inline)) weir_status weir__check_live(const 
     return WEIR_OK;
 }
 
-/* Checks the start of a public call.  It is an error if `a` is NULL. */
+/* Returns E_INVALID if `a` is NULL, else the result of weir__check_live(). */
 static inline __attribute__((always_inline)) weir_status
 weir__check_live_allocator(const weir_allocator *a) {
     return a ? weir__check_live(a) : weir__without_driver(WEIR_E_INVALID);
@@ -72,9 +70,9 @@ void weir__size_fixed_region(weir_allocator *a);
 
 /* Preallocates memory.  On an error writes the reason to `text`, or "" if the status alone tells the reason. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
-/* Returns why weir cannot find out how much memory is reserved, or NULL if it can. */
+/* Returns why the size of the reserved memory is not known, or NULL if the size is known. */
 const char *weir__unknown_reserve_reason(const weir_allocator *a);
-/* Returns why weir never releases idle memory by itself, or NULL if weir does so. */
+/* Returns why the allocator never releases idle memory by itself, or NULL if the allocator does so. */
 const char *weir__no_release_reason(const weir_allocator *a);
 
 /* Moves all idle memory of the caches and the guard to the engine.  `allocator` is a weir_allocator *. */
@@ -87,18 +85,18 @@ uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending)
 
 /* Makes other allocators of the process release idle memory.  lib/reserve calls this function through a pointer. */
 uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t most, int may_wait);
-/* These functions add the allocator to the registry of processes on the device, or remove the allocator. */
+/* Add the allocator to the device's shared registry of processes, and remove the allocator. */
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.  If
- * `of`, the caches or the guard, is not NULL, `live` passes each live block of `of` to its argument `see`.  Takes the
- * engine's lock, and then the locks of `of`. */
+/* Passes each live block of `of`, which is the caches or the guard, to `see`. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
+/* Returns the bytes of the engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.
+ * `live` lists the blocks of `of`, which may be NULL.  Takes the engine's lock, and then the locks of `of`. */
 uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
                             uint64_t most);
 
-/* Allocate and free a block in the caches and the engine.  Only the guard (lib/harden) calls these functions. */
+/* Allocate and free a block in the caches or the engine, without the guard (lib/harden). */
 weir_status weir__allocator_alloc_below_guard(void *allocator, size_t bytes, weir_stream stream,
                                               CUdeviceptr *block);
 weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block, weir_stream stream,

@@ -125,8 +125,7 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_RELEASES_ASYNC);
 }
 
-/* Returns 1 if `stream` is this thread's default stream and was never used with weir, else 0.  A query would create the
- * stream. */
+/* Returns 1 if `stream` is this thread's default stream, never used with weir.  A query would create the stream. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -175,8 +174,7 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_publish(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
- * if another thread holds the engine's lock.  No capture may begin and no stream may end during the call. */
+/* Observes which frees on the streams have completed.  Returns 1 if all streams are idle, 0 if not or if is_busy(). */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
@@ -218,7 +216,7 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* This thread cannot query the default streams of other threads. */
+    /* Returns 0 if other threads have default streams, which this thread cannot query. */
     return is_idle && atomic_load_explicit(&weir__device_per_thread_ids, memory_order_relaxed) <=
                           weir__device_has_per_thread_id;
 }
@@ -262,8 +260,7 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Adds this process to the device's shared registry at the first call.  The process stays in the registry, so that weir
- * remembers which other processes did not answer. */
+/* Adds this process to the shared registry permanently, so that weir remembers which other processes did not answer. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -338,7 +335,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
            weir__drop_in_ask_for_context_on(driver, device, &options, admission);
 }
 
-/* ---- passed on requests ------------------------------------------------------------------------------ */
+/* ---- requests that the driver serves ------------------------------------------------------------------ */
 
 /* A request waits up to MEMORY_NS ns for other processes.  weir logs at most MOST_TOLD failures. */
 #define MEMORY_NS UINT64_C(1000000000)

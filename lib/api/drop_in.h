@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* drop_in.h: functions of an allocator that replaces the driver's memory pools in an unmodified program.  lib/adapters
- * intercepts the program's driver calls, and calls these functions.  The program does not know weir's rules for callers
- * (include/weir), so lib/adapters follows them.
- *
- * This file must not depend on the driver calls of the program. */
+ * calls these functions, and follows weir's rules for callers (include/weir) in place of the program. */
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H
 
@@ -16,8 +13,8 @@
  * libweir-preload.so sets this pointer when it is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* If not NULL, called after each failed weir_tensors_alloc of an allocator that replaces the driver's pools.  Such an
- * allocator writes no OOM report itself. */
+/* If not NULL, weir calls this function after each failed weir_tensors_alloc of an allocator that replaces the driver's
+ * pools.  Such an allocator writes no OOM report itself. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 /* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a captured stream
@@ -41,8 +38,7 @@ struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
 
-/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, the allocator's memory allows hardware
- * decompression. */
+/* Creates an allocator that preallocates at its first request, with hardware decompression if `decompresses` is set. */
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator);
 
@@ -59,8 +55,7 @@ int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
-/* Frees a block if it can go into a per-stream cache without a call of the engine.  Returns 1 if the block was freed,
- * else 0. */
+/* Frees a block of the caches if no slow path is set (slow_path.h).  Returns 1 if the block was freed, else 0. */
 int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* Frees a block.  All streams must have completed their work on the block. */
@@ -82,7 +77,7 @@ int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* Releases idle memory whose GPU work has completed.  `is_idle` is 1 if the caller has found all streams idle. */
+/* Releases idle memory whose work has completed, down to `keep` bytes.  `is_idle` is set if all streams were idle. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* Returns 1 if the allocator, which must have caches, has a live block; else 0. */
@@ -93,15 +88,14 @@ int weir__drop_in_knows_peak(const weir_allocator *allocator);
 /* Returns a lower bound of the peak of the requested bytes.  If `restarts` is set, resets the peak. */
 uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
-/* Asks other processes to free memory for a context.  Takes at most one second.  Returns 1 if the caller shall retry,
- * else 0. */
+/* Asks other processes for memory for a context, for up to a second.  Returns 1 if the caller shall retry, else 0. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Does the work of weir__drop_in_ask_for_context() with any driver table and options. */
 int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
                                      const weir_options *options, struct weir_admission *admission);
 
-/* Joins the process group that the environment names, and returns it, or NULL.  If *refused is set, the caller must
- * allocate no memory. */
+/* Joins the process group that the environment names, and returns the group, or NULL.  If *refused is set, the caller
+ * must allocate no memory. */
 struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
@@ -109,7 +103,7 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* Asks other processes for idle memory.  `began` is the start of the program's request (CLOCK_MONOTONIC).  Returns 1 if
  * the memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the process group and their memory, after the first few failures at the group's limit. */
+/* Logs the members of a process group and their memory after a failure at its limit, but only a few times. */
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
                              size_t bytes);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: returns the statistics, latencies and events of an allocator.
- *
- * This file must not depend on how the engine, the caches and the guard store their figures. */
+/* figures.c: returns the statistics, latencies and events of an allocator. */
 #include <weir/stats.h>
 
 #include "api/allocator_internal.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* handle.c: public functions that take a block or a stream, but neither allocate nor free.
- *
- * This file must not depend on how an engine places blocks. */
+/* handle.c: public functions that take a block or a stream, but neither allocate nor free. */
 #include "config.h"
 
 #include <stdio.h>
@@ -50,7 +48,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
-/* Finds the live block that contains the address.  Returns 1, 0 if there is none, or -1 if the engine cannot tell. */
+/* Finds the live block that contains the address.  Returns 1 on success, 0 if there is none, -1 if not known. */
 static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block,
                            size_t *bytes) {
     struct weir_extent live = {0};

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ipc.c: shares blocks of engine mapped with other processes (weir/share.h).  The sender writes a text, and the
- * receiver maps the memory that the text describes.
- *
- * A receiver reserves one range of addresses, and maps all physical allocations of the text side by side there.  It
- * then closes its file descriptors and releases its VMM handles, because the mappings alone keep the memory.
- *
- * Locks: a thread that holds `lock` makes no driver call.
- *
- * This file must not depend on how an engine places blocks. */
+ * receiver maps the memory that the text describes. */
 #include "config.h"
 
 #include <pthread.h>
@@ -112,14 +105,13 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 struct mapping {
     struct weir_device device; /* its primary context is retained */
     CUdeviceptr base;
-    size_t bytes,
-        mapped; /* the size of the reserved range, and the bytes at its start that are mapped */
+    size_t bytes, mapped; /* the size of the range, and of the mapped part at its start */
     int closes; /* set while a thread unmaps this memory */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
-/* The received mappings: the key is the first address, the value a pointer to the struct. */
-static struct weir_map mappings;
+/* Guards `mappings` and each mapping's field `closes`.  A thread that holds this lock makes no driver call. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_map mappings; /* the received mappings (struct mapping *) by first address */
 
 static weir_status driver_failed(const struct mapping *m, CUresult result, const char *call,
                                  const struct weir_message *why) {
@@ -212,7 +204,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     return result == CUDA_SUCCESS ? WEIR_OK : driver_failed(m, result, "access to the block", why);
 }
 
-/* Unmaps the memory of a mapping, in the device's context. */
+/* Unmaps the memory of a mapping.  The device's context is current. */
 static CUresult unmap_pieces(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -259,8 +251,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps received memory and frees `m`.  If `waits` is set, first waits for the device.  Returns the driver's result.
- * On an error changes nothing. */
+/* Unmaps received memory and frees `m`, after a wait for the device if `waits` is set.  On an error changes nothing. */
 static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -272,7 +263,7 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         return result;
     result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
-        /* Removes the entry before cuMemAddressFree(), since another mapping may then get the addresses. */
+        /* Removes the entry before cuMemAddressFree(), since another mapping may get the addresses afterwards. */
         pthread_mutex_lock(&lock);
         (void)weir__map_remove(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);

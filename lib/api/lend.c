@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: releases idle memory of an allocator for other allocators and other processes, and asks other processes for
- * their idle memory.
- *
- * This file must not depend on how an engine places blocks. */
+/* lend.c: releases idle memory of an allocator for others, and asks other processes for their idle memory. */
 #include "config.h"
 
 #include <stdio.h>
@@ -18,8 +15,7 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* weir asks other processes for CONTEXT_BYTES for a context, and waits up to CONTEXT_NS.  A context needs 0.5 GiB on an
- * H200. */
+/* For a context (0.5 GiB on an H200), weir asks other processes for CONTEXT_BYTES, and waits up to CONTEXT_NS. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
@@ -29,17 +25,16 @@
 /* weir does not count pinned memory in a driver's pool that has more than this number of 32 MiB parts. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of an engine's memory.  A trim releases a piece as a whole or not at all.  `bytes` is the size of all
- * pieces that the trim keeps.  `bytes` is too small if another thread adds memory at the same time. */
+/* The pieces of an engine's memory, each of which a trim releases as a whole or not at all. */
 struct pinned {
     struct weir_engine *engine;
-    /* sorted by address; once `bytes` includes a piece, the piece has the size 0 */
-    struct weir_extent *piece;
+    struct weir_extent *piece; /* sorted by address; a piece counted in `bytes` has the size 0 */
     size_t count;
+    /* The size of all pieces that the trim keeps.  Too small if another thread adds memory at the same time. */
     uint64_t bytes;
 };
 
-/* Adds the pieces that overlap a live block to h->bytes.  In a driver's pool, the driver's whole block is live. */
+/* Adds the pieces that overlap a live block to h->bytes.  In a driver's pool, the block's whole superblock counts. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -161,8 +156,7 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that this allocator could release for another allocator of the process.  Does not wait if
- * `may_wait` is 0. */
+/* Returns the bytes that `a` could release for another allocator, without a wait if `may_wait` is 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -212,8 +206,7 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  After an incomplete release, retries only when a block was allocated or
- * freed. */
+/* Releases idle memory above the limit.  Retries an incomplete release only after another allocation or free. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* multi_device.c: creates one allocator on each of several devices.
- *
- * This file must not depend on the structure of an allocator. */
+/* multi_device.c: creates one allocator on each of several devices. */
 #include <stdio.h>
 #include <string.h>
 

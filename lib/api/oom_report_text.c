@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report_text.c: writes an OOM report as text or as JSON.
- *
- * weir writes the report into the caller's memory, and allocates no memory, because the host may have no memory left.
- *
- * This file must not depend on how an OOM report is made. */
+/* oom_report_text.c: writes an OOM report as text or JSON.  Allocates no memory, since the host may have none left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -184,7 +180,6 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(rest));
 }
 
-/* Writes the limit and the memory of the process group, and of each of its processes. */
 static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
               SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
@@ -199,8 +194,7 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the first lines of a report, with the most important facts, since a log may cut the end.  Returns the advice
- * to print if no setting helps. */
+/* Writes the first lines, with the main facts, since a log may cut the end.  Returns the advice if no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
@@ -349,7 +343,6 @@ static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-/* Writes a list of processes as JSON, with their shares of the group's limit if `has_share` is set. */
 static void put_processes_json(struct weir_output *out, const weir_oom_report_member *member,
                                uint32_t count, int has_share) {
     for (const weir_oom_report_member *m = member; m < member + count; m++) {

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_reporting.c: finds the cause of a failed request, and fills an OOM report.
  *
- * weir reads all figures only when a report is requested, so a failure without a report costs no additional time.  The
- * engine and the caches return their idle memory by stream (`survey`) and list the live blocks (`visit`), each under
- * its own lock.  This file holds no lock.
- *
- * A hash table of fixed size, allocated before any lock is taken, has an entry for each group of live blocks with one
- * size and one stream.  Without host memory, weir uses a small table on the stack.
- *
- * This file must not depend on how an engine stores its memory, or on how an OOM report is printed. */
+ * weir reads all figures only when a report is requested, so a failure without a report costs no additional time.  This
+ * file holds no lock.  The engine and the caches list their memory under their own locks. */
 #include "config.h"
 
 #include <errno.h>
@@ -37,18 +31,16 @@ enum {
     TABLE_ROOM = 4096, /* the entries of the table of groups; a power of two, as is STACK_ROOM */
     STACK_ROOM = 64,
     OTHERS_PART = 16, /* other processes with less than 1/16 of the device are no cause */
-    MOST_REPORTS =
-        16 /* the largest number of reports that weir writes by itself for an allocator */
+    MOST_REPORTS = 16 /* the most reports that weir writes by itself for an allocator */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
-#define UNIT ((size_t)32 << 20)
-/* the unit in which caches allocate memory from the engine, in bytes */
-#define BLOCK ((size_t)16 << 10)
+#define UNIT ((size_t)32 << 20)  /* the largest unit to which advice is rounded, in bytes */
+#define BLOCK ((size_t)16 << 10) /* the unit of the caches' requests to the engine, in bytes */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    /* A hash table with open addressing.  The key is the size and the stream.  An entry with 0 blocks is unused. */
+    /* A hash table by size and stream, with open addressing, allocated under no lock.  An unused entry has 0 blocks. */
     weir_oom_report_group *group;
     size_t room, count;
     uint64_t left_out; /* the bytes of blocks in no group, because the table is full */
@@ -255,7 +247,7 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds up to a multiple of `unit`.  The sum cannot overflow, since `bytes` is at most the size of the device. */
+/* Rounds up to a multiple of `unit`.  The sum can overflow only for a request that has the cause TOO_LARGE. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -265,7 +257,6 @@ static uint64_t bytes_needed(const weir_allocator *a, const weir_oom_report *v) 
     return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
-/* Returns the bytes that the device lacks for the request. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_subtract(bytes_needed(a, v),
                                v->idle + device_room(v) / unit_of(a) * unit_of(a));
@@ -276,8 +267,7 @@ static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Returns the cause of a failure if the limit is not the cause.  `lacks` is the number of bytes that the device
- * lacks. */
+/* Returns the cause of a failure if the limit is not the cause.  `lacks` has the bytes that the device lacks. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -293,8 +283,8 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Returns the cause of a failed request.  `then` is the largest size that would have succeeded.  `at_rest` is the
- * largest free range after all pending frees. */
+/* Returns the cause of a failed request.  `then` is the largest size that would have succeeded at the failure.
+ * `at_rest` is the largest free range after all pending frees. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
@@ -438,8 +428,7 @@ static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and chooses the one to name in the report.  A process that
- * does not answer weir comes before the largest process. */
+/* Lists the other processes on the device, and names one in the report: one that does not answer, else the largest. */
 static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.h: makes and writes OOM reports about failed requests.
- *
- * This file must not depend on how the cause of a failure is found. */
+/* oom_reporting.h: makes and writes OOM reports about failed requests. */
 #ifndef WEIR_OOM_REPORTING_H
 #define WEIR_OOM_REPORTING_H
 
@@ -9,8 +7,7 @@
 
 /* Returns 0 if `to`, the value of options.oom_report, is "off", else 1. */
 int weir__oom_report_is_wanted(const char *to);
-/* Writes an OOM report about this thread's last failed request, once for each cause.  Returns 1 if a report was
- * written, else 0. */
+/* Writes an OOM report about this thread's last failure, once for each cause.  Returns 1 if a report was written. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
 /* The name in a report's advice if only the program's code can change the limit.  Compare the address, not the text. */
 extern const char weir__oom_report_own_limit[];

@@ -1,21 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* process.c: the allocators that plug-ins share in a process, at most one for each device.
- *
- * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) share one allocator on each device, with the
- * environment's settings.  weir never destroys such an allocator.  A release store publishes it, and later calls find
- * it by one load.
- *
- * An allocator keeps a context, which needs hundreds of MB on its device.  So a query creates no allocator, but asks
- * the driver for the device of a stream.
- *
- * In a process with libweir-preload.so, the preload library's allocator replaces the driver's pool, reserves the memory
- * and follows the settings.  The allocator of this file then only caches blocks: if it followed the settings, too, both
- * would reserve memory, and the preallocation would wait for itself.
- *
- * Locks: a thread holds `lock` while it creates an allocator, for as long as the driver needs to start.
- *
- * This file must not depend on engines, the caches, or the structure of an allocator, except for its context, device
- * and profile. */
+/* process.c: the allocators that all plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) share, one on
+ * each device, with the environment's settings.  weir never destroys such an allocator. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,14 +29,13 @@ struct place {
 weir_allocator *(*weir__drop_in_serves)(int device);
 void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
+/* Held during the creation of an allocator, for as long as the driver needs to start. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
-/* where each value in `settings` comes from; guarded by `lock` */
-static struct weir_sources sources;
-static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The allocator that was created first.  While `made` is 1, no other allocator exists. */
-static _Atomic(weir_allocator *) the_first;
+static struct weir_sources sources; /* the source of each value in `settings`; guarded by `lock` */
+static _Atomic(weir_allocator *) allocators[MOST_DEVICES]; /* published by a release store */
+static _Atomic(weir_allocator *) the_first; /* the only allocator while `made` is 1 */
 static atomic_int made; /* the number of allocators in `allocators` */
 
 /* Takes `lock`.  A child of fork() never waits for `lock`, because weir refuses all calls in the child. */
@@ -81,8 +65,7 @@ static void save_all(void *unused) {
             (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
-/* Saves the profiles at exit, within a time limit, because the driver may no longer answer.  weir registers this
- * function after it has opened the driver, so the driver is still loaded. */
+/* Saves the profiles at exit.  weir registers this function after opening the driver, so the driver is still loaded. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -91,7 +74,6 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs why weir could not create an allocator, but each reason only once. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -124,8 +106,9 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Switches off options that reserve memory if libweir-preload.so is loaded, which reserves memory itself.  Applies only
- * to engine pool, because libweir-preload.so intercepts the driver calls of this engine. */
+/* Switches off options that reserve memory if the engine is pool and libweir-preload.so is loaded.  The library serves
+ * the driver calls of engine pool and follows the settings itself.  If this allocator reserved memory, too, its
+ * preallocation would wait for itself. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -189,8 +172,7 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the device's allocator, unless another thread has just done so.  A `device` of -1 means the device that the
- * environment variables select. */
+/* Creates the device's allocator unless it exists.  A `device` of -1 means the device that the environment selects. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
@@ -290,6 +272,7 @@ static weir_status device_of_thread(const struct place *place, int *device) {
     return WEIR_OK;
 }
 
+/* Finds a stream's device without creating an allocator, whose context would need hundreds of MB on its device. */
 static weir_status stream_device(const struct place *place, weir_stream stream, int *device) {
     const struct weir_driver *driver = place->driver;
     CUcontext context = NULL;

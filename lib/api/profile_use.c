@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.c: uses a profile file, which contains the memory that earlier runs and this run needed.
- *
- * This file must not depend on the format of the file (profile.h) or on how engines reserve memory. */
+/* profile_use.c: uses a profile file, which contains the memory that earlier runs and this run needed. */
 #include "config.h"
 
 #include "api/profile_use.h"

@@ -30,8 +30,7 @@ struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver
 void weir__run_profile_close(struct weir_run_profile *run_profile);
 /* Returns the bytes to preallocate according to the profile, or 0 if the profile has no run. */
 uint64_t weir__run_profile_target(weir_allocator *a);
-/* Saves the memory that this run has needed to the file `path`, or to options.profile if `path` is NULL.  Logs a
- * failure. */
+/* Adds this run's need of memory to the file `path`, or to options.profile if `path` is NULL.  Logs a failure. */
 weir_status weir__run_profile_save(weir_allocator *a, const char *path);
 
 #endif

@@ -3,9 +3,7 @@
  *
  * The fast path takes a block from a per-stream cache by inlined functions of stream_cache.h, and calls no other
  * function.  A request leaves the fast path if no cache has a suitable block, or if a bit of the word in slow_path.h is
- * set.  No bit is set in steady state.
- *
- * This file must not depend on how an engine places blocks, or on the names of settings. */
+ * set.  No bit is set in steady state. */
 #include <stdio.h>
 
 #include <weir/weir.h>
@@ -121,8 +119,8 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
     return status;
 }
 
-/* Allocates a block that the caches could not give.  If `c` is not NULL, the thread holds its lock.  `taken` is the
- * result of weir__bias_take().  `id` may be 0. */
+/* Allocates a block that the stream's cache `c` does not have.  If `c` is not NULL, releases the lock of `c`, whose
+ * state `taken` comes from weir__bias_take().  `id` is 0 if the stream's id was not queried. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -146,7 +144,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     return weir__end_call(result_before, status);
 }
 
-/* Allocates a block from the cache `c`, or calls miss().  `id` is the stream's id, or 0 if `c` surely is its cache. */
+/* Allocates a block from the cache `c`, or calls miss().  `id` is the stream's id, or 0 if weir trusts the handle. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -160,8 +158,8 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  Queries the stream's id, since a new stream may have an old handle.  If the query
- * fails, miss() finds the reason. */
+/* Allocates a block on any stream.  Queries the stream's id, since a new stream may have the handle of an old one.  If
+ * the query fails, miss() finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -288,7 +286,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__end_call(result_before, status);
 }
 
-/* Returns 1 if the call needs only the per-stream caches, else 0. */
+/* Returns 1 if the per-stream caches suffice for the call, since no bit except `ignored_bits` of slow_path is set. */
 static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
@@ -305,8 +303,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* The fast path needs a cache whose lock is biased to this thread.  It calls other functions last, so that the compiler
- * makes no stack frame. */
+/* The fast path needs a cache whose lock is biased to this thread.  weir_alloc calls other functions last, so that the
+ * compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;

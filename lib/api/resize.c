@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* resize.c: the public functions that change the size of the reserved memory: preallocation, limit, trim and decay.
- *
- * This file must not depend on how an engine places blocks. */
+/* resize.c: the public functions that change the size of the reserved memory: preallocation, limit, trim and decay. */
 #include "config.h"
 
 #include <weir/weir.h>
@@ -14,8 +12,7 @@
 #include "config/amount.h"
 #include "config/settings.h"
 
-/* Logs why a preallocation failed, and returns `status`.  Does not log an error of the driver, which weir has already
- * logged. */
+/* Logs why a preallocation failed, unless weir has already logged an error of the driver.  Returns `status`. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__unknown_reserve_reason(a);
     char why[160];

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* show.c: fills and checks the figures that a process publishes for the command `weir top` (show.h).
- *
- * This file must not depend on how the figures are published or read. */
+/* show.c: fills and checks the figures that a process publishes for the command `weir top` (show.h). */
 #include "api/show.h"
 
 #include <stdio.h>

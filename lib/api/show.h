@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: figures of allocators.  A process publishes them in shared memory, and the command `weir top` reads them.
- *
- * struct weir_show contains only 64-bit words and texts, so it has no padding.  After a change of its layout, increase
- * its version.
- *
- * This file must not depend on where the shared memory is. */
+/* show.h: figures of allocators.  A process publishes them in shared memory, and the command `weir top` reads them. */
 #ifndef WEIR_SHOW_H
 #define WEIR_SHOW_H
 
@@ -66,6 +61,7 @@ struct weir_show_caller {
     uint64_t bytes;
 };
 
+/* The figures of a process, as 64-bit words and texts, without padding.  A change must increase WEIR_SHOW_VERSION. */
 struct weir_show {
     uint64_t time_ns; /* when the figures were read (CLOCK_MONOTONIC) */
     char command[WEIR_SHOW_COMMAND];

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* streamless.c: allocates and frees blocks for callers that name no stream.
  *
- * weir allocates and frees such a block on a stream without work.  If this stream must wait for other streams, weir
- * waits, too, and then returns the block.  Before a free, weir waits for the device, so that all uses have completed.
- *
- * This file must not depend on engines or on the caches. */
+ * weir allocates such a block on a stream without work, and waits for this stream, which may have to wait for other
+ * streams.  Before a free, weir waits for the device, so that all uses have completed. */
 #include "api/create.h"
 #include "base/result.h"
 
@@ -40,8 +38,7 @@ void weir__streamless_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->idle_stream));
 }
 
-/* Waits for the allocator's own stream, in capture mode "relaxed": in another mode, the driver would refuse the wait
- * while any thread captures a stream. */
+/* Waits for the idle stream in capture mode "relaxed", since the driver would otherwise refuse during any capture. */
 static weir_status wait_for_idle_stream(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));

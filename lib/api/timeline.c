@@ -3,9 +3,7 @@
  *
  * The file has the "Trace Event Format" (Google, 2016), with events of type M (names), C (counters), X (slices, which
  * have a start and an end) and i (marks).  Times are in microseconds.  Two slices of one thread must not overlap,
- * unless one contains the other.  So each slice goes into the first free lane, which the file shows as a thread.
- *
- * This file must not depend on allocators or on the place of the file. */
+ * unless one contains the other.  So each slice goes into the first free lane, which the file shows as a thread. */
 #include "api/timeline.h"
 
 #include <inttypes.h>
@@ -70,7 +68,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
         p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
-/* Halves the number of points: merges each two adjacent points into one, which gets the larger values. */
+/* Merges each two adjacent points into one, which gets the larger values. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];

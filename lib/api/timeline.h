@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* timeline.h: records growths and memory sizes over time, and writes them as JSON trace events, which Perfetto and
- * Chrome show.
+/* timeline.h: records growths and memory sizes over time, and writes them as JSON trace events (Perfetto, Chrome).
  *
- * A timeline has counters (requested, in use and reserved bytes), slices with a start and an end (growths, released
- * memory, iterations) and marks (failures).  Its memory is bounded: weir merges points of counters, keeps the largest
- * values, and only counts slices and marks above the maximum.
- *
- * Times are nanoseconds of the caller's clock.  The functions are not thread-safe.
- *
- * This file must not depend on allocators or on the place of a file. */
+ * A timeline has counters (requested, in use and reserved bytes), slices with a start and an end (growths, releases of
+ * memory, iterations) and marks (failures).  A full timeline merges points of counters, and drops slices and marks.
+ * Times are nanoseconds of the caller's clock.  The functions are not thread-safe. */
 #ifndef WEIR_TIMELINE_H
 #define WEIR_TIMELINE_H
 
@@ -25,8 +20,7 @@ enum weir_timeline_counter {
     WEIR_TIMELINE_COUNTERS
 };
 
-/* the value of a counter that is not known */
-#define WEIR_TIMELINE_UNKNOWN UINT64_MAX
+#define WEIR_TIMELINE_UNKNOWN UINT64_MAX /* the value of a counter that is not known */
 
 enum { WEIR_TIMELINE_POINTS = 16384, WEIR_TIMELINE_SLICES = 131072 };
 
@@ -53,7 +47,6 @@ size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timelin
  * number of the last recorded event.  Returns the new number. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
-/* Records a failed request of `bytes` bytes. */
 void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes);
 /* Records an iteration of the program.  The text `label` must exist until the timeline is written. */
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,

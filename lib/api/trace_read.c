@@ -2,12 +2,7 @@
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
  * The program's source function fills one buffer, in which the reader parses each line without a copy.  A line must fit
- * into the buffer, unless it is a comment.  The reader checks that the trace is consistent, with a map of the live ids,
- * so that a program that replays the trace need not check it.
- *
- * An error is final: each later call returns its status.
- *
- * This file must not depend on the origin of the text, on compression or on the use of an event. */
+ * into the buffer, unless it is a comment.  A map of the live ids shows whether the trace is consistent. */
 #include <weir/trace.h>
 
 #include <inttypes.h>
@@ -29,11 +24,11 @@ enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 struct weir_trace_reader {
     weir_trace_source source;
     void *context;
-    struct weir_map live; /* from ids of live blocks, plus 1 since no key is 0, to their bytes */
+    struct weir_map live; /* maps each live id, plus 1 since no key is 0, to its bytes */
     uint64_t line;        /* the number of the last line read */
     uint64_t events;
     uint64_t last_us;   /* the time of the last event in microseconds */
-    weir_status status; /* the status of the first error, or WEIR_OK */
+    weir_status status; /* the status of the first error, which later calls return, or WEIR_OK */
     int at_end;         /* set if the source of the trace has no more text */
     char *next;         /* the first character that is not parsed yet */
     char *filled;
@@ -108,8 +103,7 @@ static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the unparsed text to the beginning of the buffer, and reads more text behind it.  Returns 1 on success, 0 on an
- * error. */
+/* Moves the unparsed text to the start of the buffer, and reads more text behind it.  Returns 1 on success, else 0. */
 static int refill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
@@ -314,8 +308,7 @@ static int read_event(struct cursor *line, weir_trace_event *event) {
     return read_operation(line, event) && check_rest(line);
 }
 
-/* Checks that an event fits to earlier events, for example that a block is freed only once.  Returns 1 on success, else
- * 0. */
+/* Checks an event against earlier ones, for example that a freed block is live.  Returns 1 on success, else 0. */
 static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;

@@ -8,25 +8,22 @@
  * *shelf*.  If weir later finds another byte in the block, some work has written to the block after the free.
  *
  * Zero.  weir zeroes a block from the layer below before use, since any stream may have used the memory.  With
- * "zero-stream" freed blocks stay on the stream's shelf, and keep their contents, which only this stream has written.
- * With "zero-always" weir zeroes a block from the shelf, too.
+ * "zero-stream", a block from the stream's shelf keeps its contents, which only this stream has written.  With
+ * "zero-always", weir zeroes a block from the shelf, too.
  *
  * Capture.  A block that is requested on a captured stream belongs to the graph.  Such a block has neither gaps nor
  * poison, but a node of the graph zeroes it at each launch.  A block that is freed on a captured stream is not
  * verified, since weir cannot wait for a captured stream.
  *
  * Verification.  weir copies memory to the host and waits for the stream.  If the driver refuses this wait, weir waits
- * for the device, at once or before the next verification: until then the copy could still read the block and write
- * the buffer.
+ * for the device, at once or before the next verification, since the copy may still run.
  *
  * Shelves.  The stream's next request gets the oldest block of the right size on its shelf.  If a shelf is too full,
- * weir frees its oldest block in the layer below.  If memory has run out, in a trim, at the end, or if there are too
- * many shelves, weir waits for the device and empties all shelves.  A shelf belongs to a stream id, since the driver
- * reuses stream handles.
+ * weir frees its oldest block in the layer below.  If memory has run out, in a trim, at the end, or with too many
+ * shelves, weir waits for the device and empties all shelves.  A shelf has a stream id, since handles are reused.
  *
  * Damaged blocks.  weir reports a block that was written to after its free, or that it cannot verify, and keeps the
- * block out of use until the allocator closes, since the faulty work may write again.
- */
+ * block out of use until the allocator closes, since the faulty work may write again. */
 #include "harden/guard.h"
 
 #include <pthread.h>
@@ -41,14 +38,9 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The bytes of a gap, which lies before and behind each block.  A multiple of the alignment. */
-#define WEIR_GUARD_GAP ((size_t)256)
-
-/* The largest number of bytes that weir copies to the host at once. */
-#define WEIR_GUARD_BUFFER ((size_t)1 << 20)
-
-/* The most bytes of freed blocks that one stream keeps for reuse.  A single block may be larger. */
-#define WEIR_SHELF_BYTES ((size_t)64 << 20)
+#define WEIR_GUARD_GAP ((size_t)256)        /* the bytes of a gap; a multiple of the alignment */
+#define WEIR_GUARD_BUFFER ((size_t)1 << 20) /* the most bytes copied to the host at once */
+#define WEIR_SHELF_BYTES ((size_t)64 << 20) /* the most bytes on a shelf, except a single block */
 
 enum {
     WEIR_SHELF_BLOCKS = 64,
@@ -59,12 +51,11 @@ enum {
 
 /* The guard's record of a block. */
 struct weir_guarded {
-    /* The block's address in the layer below, where the gap before the block begins. */
-    CUdeviceptr base;
+    CUdeviceptr base;    /* the address in the layer below, where the gap before the block begins */
     size_t total, bytes; /* the size in the layer below, with the gaps, and the requested size */
     uint64_t id; /* the id of the stream on whose shelf the block is, or 0 if it is on none */
     weir_stream stream; /* the stream on which the block was freed, for messages */
-    int is_damaged; /* set if the program wrote to the block after its free, so that it must not be reused */
+    int is_damaged; /* set if the freed block was written to or cannot be verified; never reused */
     struct weir_guarded *next; /* the next freed block in the list `kept` */
 };
 
@@ -73,22 +64,20 @@ struct weir_harden {
     const weir_options *options;
     struct weir_harden_below below;
     uint64_t kinds; /* the kinds of hardening in use, as WEIR_HARDEN_ bits */
-    CUstream verify_stream;  /* the guard's own stream, for blocks after a wait for the device */
+    CUstream verify_stream;  /* the guard's own stream, used after a wait for the device */
     _Atomic uint64_t reused; /* the number of requests that got a block from a shelf */
     _Atomic uint64_t late_writes, overruns;
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that the guard keeps.  Blocks that must not be reused come first, then the other blocks, oldest
-     * first. */
+    /* Freed blocks that the guard keeps: first blocks that must not be reused, then others by stream, oldest first. */
     struct weir_guarded *kept;
     uint64_t blocks;                    /* the number of all blocks from the layer below */
     uint64_t live_bytes;                /* the sizes of live blocks with their gaps */
     uint64_t requested, requested_peak; /* the requested sizes of live blocks, and their peak */
 
     pthread_mutex_t checking; /* guards the buffer; held while the driver copies and waits */
-    /* set while the device may be copying to `buffer`; may be read without the lock */
-    _Atomic int is_copying;
+    _Atomic int is_copying;   /* set if a copy to `buffer` may run; may be read without the lock */
     unsigned char buffer[WEIR_GUARD_BUFFER];
 };
 
@@ -134,8 +123,7 @@ static CUresult guard_end_copy(struct weir_harden *h) {
     return result;
 }
 
-/* Copies up to WEIR_GUARD_BUFFER bytes of device memory to the buffer, and waits for the stream.  The caller holds
- * `checking`. */
+/* Copies up to WEIR_GUARD_BUFFER bytes to the buffer, and waits for the stream.  The caller holds `checking`. */
 static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
@@ -184,7 +172,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
     return result;
 }
 
-/* Makes the stream wait on the device for the work of the streams that use the block. */
+/* Orders later work of the stream after the work of the streams that use the block. */
 static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
     CUresult result = CUDA_SUCCESS;
@@ -206,7 +194,6 @@ static void report_overrun(struct weir_harden *h, const struct weir_guarded *b, 
               (unsigned long long)(uintptr_t)stream, side, bytes, weir__plural(bytes), where);
 }
 
-/* Verifies the gaps around a block, and reports writes to them. */
 static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
                            weir_stream stream) {
     size_t before = 0, after = 0;
@@ -384,8 +371,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the size to request from the layer below, with the gaps.  The sum cannot overflow, since no request is larger
- * than the device's memory. */
+/* Returns the size with the gaps.  The sum cannot overflow, since no request is larger than the device's memory. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -683,7 +669,7 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
             visit(context, b->base, b->total);
         }
     for (b = h->kept; b; b = b->next)
-        if (b->is_damaged) /* skips the blocks on shelves, since a trim frees them */
+        if (b->is_damaged)
             visit(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.h: the guard, a layer that finds writes of GPU work outside live blocks, and that clears memory.
- *
- * The guard lies between the public functions and the per-stream caches.  It exists only if options.harden asks for
- * hardening, and has its own record of every block.
- *
- * This file must not depend on the public API, on names of settings, or on how the layer below places blocks.
- */
+/* guard.h: the guard, a layer between the public functions and the per-stream caches.  The guard finds writes of GPU
+ * work outside live blocks, and clears memory.  It exists only if options.harden is set. */
 #ifndef WEIR_GUARD_H
 #define WEIR_GUARD_H
 
@@ -23,7 +18,7 @@ struct weir_harden_below {
     struct weir_address_table *graphs;
 };
 
-/* Opens the guard.  The device and the options must outlive the guard.  Returns OK or the status of the failure. */
+/* Opens the guard.  The device and the options must outlive the guard. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
 /* Frees the guard's host memory, but no block.  `h` may be NULL. */
@@ -47,8 +42,8 @@ int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *bloc
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
-/* Waits for the device, and verifies and frees the freed blocks that the guard keeps.  If `at_end` is set, returns
- * E_BUSY if a block is live. */
+/* Waits for the device, and verifies and frees the freed blocks that the guard keeps, also damaged ones if `at_end` is
+ * set.  Returns E_BUSY if `at_end` is set and a block is live. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
 /* Corrects *out, the statistics of the layers below, which count gaps and kept blocks as live memory. */
