@@ -4,8 +4,6 @@
  * A process has one model, made from a profile (a list of sizes and times): the built-in one, or the file in the
  * variable WEIR_MODEL_PROFILE.  WEIR_MODEL_DEVICES sets the number of devices.  Time is virtual: each call advances one
  * clock by the cost of the call in the profile, so equal calls take equal time in every run.
- *
- * This file must not depend on the layers above driver.h.
  */
 #ifndef WEIR_MODEL_H
 #define WEIR_MODEL_H
@@ -43,9 +41,8 @@ CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
  * allocation: the caller passes it for all uses of the block from allocation to free, and never for another block. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
-/* Returns a text about the first ordering fault since the last reset, or NULL.  A use of memory (weir__model_use) is a
- * fault if it is not ordered after the uses by the former owner.  A free is a fault if it is not ordered after all
- * uses.  The text has the ids of the streams and the numbers of their operations. */
+/* Returns a text about the first ordering fault since the last reset, or NULL.  weir__model_use() is a fault if it is
+ * not ordered after the uses by the former owner, and a free is a fault if it is not ordered after all uses. */
 const char *weir__model_fault(void);
 uint64_t weir__model_uses(void);
 
@@ -62,8 +59,7 @@ void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
-/* The number of driver calls, and a digest by which a test compares two runs.  The digest covers no addresses and no
- * times. */
+/* The number of driver calls, and their digest, by which a test compares two runs (model_sequence.c). */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };
@@ -72,8 +68,7 @@ struct weir_model_sequence {
 void weir__model_sequence_start(FILE *lines);
 void weir__model_sequence(struct weir_model_sequence *out);
 
-/* Checks the data of all pools and the number of used bytes of each device.  Returns NULL, or a text about the first
- * error. */
+/* Checks all pools and the used bytes of each device.  Returns NULL, or a text about the first error. */
 const char *weir__model_pool_check(void);
 
 #endif

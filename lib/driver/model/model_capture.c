@@ -23,8 +23,7 @@ struct model_branch {
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    /* the thread that began the capture, or NULL if it has ended */
-    const struct model_thread *thread;
+    const struct model_thread *thread; /* it began the capture; NULL once the thread has ended */
     int invalid;
     struct model_stream *origin;
     struct model_branch *branches;
@@ -129,8 +128,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- checks during captures ---- */
 
-/* Returns 1 if a stream of the context takes part in the capture, else 0.  With `blocking`, ignores non-blocking
- * streams. */
+/* Returns 1 if the capture has a stream of the context, else 0.  With `blocking`, ignores non-blocking streams. */
 static int has_branch_in(const struct model_capture *capture, const struct model_context *context,
                          int blocking) {
     const struct model_branch *branch;
@@ -190,7 +188,6 @@ CUresult weir__model_capture_check_context(const struct model_context *context) 
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* The modes of the capture and of the thread decide whether the call fails and invalidates the capture. */
 CUresult weir__model_capture_check_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -217,8 +214,7 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds an operation to the captured steps.  If there is no host memory, invalidates the capture, since a graph without
- * this step would be wrong. */
+/* If there is no host memory, invalidates the capture, since a graph without this step would be wrong. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -327,8 +323,7 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  Ends the capture even if the graph cannot be
- * made. */
+/* Ends the capture that began on the stream, even if the graph cannot be made. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

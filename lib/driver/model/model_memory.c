@@ -33,9 +33,8 @@ struct model_direct {
     struct model_device *device;
     struct model_page *page; /* NULL if the block is large and has its own mapping */
     char *base;
-    size_t mapped; /* the size of a large block's mapping */
-    /* The virtual time when the work before cuMemFreeAsync of the block is completed. */
-    uint64_t end_ns;
+    size_t mapped;   /* the size of a large block's mapping */
+    uint64_t end_ns; /* the virtual time when the work before cuMemFreeAsync is completed */
     struct model_direct *prev, *next;
 };
 
@@ -136,7 +135,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds a place for a small block of `count` grains.  Returns 0 on success, -1 if the device is full. */
+/* Places a small block of `count` grains, in a fresh page if necessary.  Returns 0, or -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -236,8 +235,7 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Checks the cuMemAlloc blocks of a device, and adds their bytes to *physical.  Returns NULL, or a text about an
- * error. */
+/* Checks the device's cuMemAlloc blocks, and adds their bytes to *physical.  Returns NULL, or a text about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->pending_frees}, *direct;
     const struct model_page *page;
@@ -425,8 +423,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested, as a
- * real driver does. */
+/* Sets *bytes to the size that the program requested, as a real driver does. */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;

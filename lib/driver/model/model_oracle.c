@@ -25,8 +25,7 @@ struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* The last operation of each stream that used this memory. */
-    struct model_orders uses;
+    struct model_orders uses; /* the last operation of each stream that used this memory */
 };
 
 static struct {
@@ -191,8 +190,7 @@ static int is_ordered_after_all(const struct model_stream *stream,
     return 1;
 }
 
-/* Checks that a new use is ordered after all uses by other owners, and removes those.  `stream` is NULL for the
- * host. */
+/* Checks that a new use is ordered after all uses by other owners, and removes them.  A NULL `stream` is the host. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -320,7 +318,6 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* Removes the uses, because the host has observed their completion. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "access taken before the host saw its uses done");
 }

@@ -10,8 +10,7 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if the driver accepts this `usage`, else 0.  Decompression is valid even without such hardware (measured
- * for pools). */
+/* Decompression is a valid `usage` even on a device without such hardware (measured for pools). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");

@@ -18,8 +18,7 @@
 
 /* ---- allocation ---- */
 
-/* Makes freed memory usable by all streams once the work before the free is completed.  The driver does so for a
- * request, but not for a trim. */
+/* Makes all completed spans free for all streams.  The driver does so for a request, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 

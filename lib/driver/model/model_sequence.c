@@ -15,8 +15,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
-    /* A digest of each driver call's name. */
-    uint64_t entries[WEIR_ENTRY_COUNT];
+    uint64_t entries[WEIR_ENTRY_COUNT]; /* a digest of each driver call's name */
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
 

@@ -169,8 +169,7 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes that all processes but the one of slot `without` have allocated.  With `wanted`, adds planned
- * allocations. */
+/* Returns the sum of allocated bytes in all slots but `without`.  With `wanted`, adds planned allocations. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules of placement.  An operation
- * first maps memory, and no later step can fail, since weir__model_range_allocate_spares has allocated all structs
- * before. */
+ * first maps memory.  No later step can fail, since weir__model_range_allocate_spares() has allocated all structs. */
 #include "driver/model/model_span.h"
 
 #include <fcntl.h>

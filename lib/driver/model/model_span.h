@@ -5,8 +5,7 @@
  * The spans cover the range without gaps.  A list contains the spans in the order of their addresses.  A span is one of
  * these:
  *   used      a live block;
- *   pending   memory that was freed on a stream whose work may not be completed; the span is in the queue of the
- *             stream;
+ *   pending   memory that was freed on a stream whose work may not be completed, in the queue of this stream;
  *   free      memory that every stream may use.  A free span is backed if all its units have physical memory.  The last
  *             span of a range is free, and ends far behind all memory that was ever used.
  * Physical memory is added and removed in units.  Adjacent pending spans of one stream merge, and adjacent free spans
@@ -23,9 +22,8 @@
  *       enough;
  *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; within a
  *       stream, the span that was freed last is the first;
- *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block
- *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
- *       device;
+ *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block that lack memory
+ *       get the memory of units in other free spans, highest address first, and then new memory of the device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
  *
  * This file must not depend on devices, costs or pool attributes.  It uses only the id of a stream.
@@ -45,7 +43,7 @@ struct model_span {
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are for freed spans whose stream may still run earlier work. */
+    /* The members below are for pending spans. */
     struct model_queue *queue;
     /* Links in the stream's queue of freed spans; the oldest was freed first. */
     struct model_span *older, *newer;
@@ -53,13 +51,13 @@ struct model_span {
     uint64_t seq, end_ns;
 };
 
-/* The spans that were freed on one stream.  The stream's work before a free may still be running. */
+/* The pending spans of one stream. */
 struct model_queue {
     uint64_t stream_id; /* the stream may be destroyed */
     int device;
     int is_stream_destroyed; /* set if the stream was destroyed; the queue is then removed once it is empty */
-    /* The stream's last launch (a kernel, a fill or a copy) whose work has begun. */
-    uint64_t begun;
+    uint64_t
+        begun; /* the operation number of the stream's last launch (a kernel, a fill or a copy) */
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
@@ -74,16 +72,13 @@ struct model_range {
     unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
     uint64_t units;            /* the number of units with physical memory */
     uint64_t top;              /* the number of units up to the last one with physical memory */
-    /* The number of units with physical memory that lie completely in free spans. */
-    uint64_t movable_units;
-    /* The number that was last given to a span.  Among spans of equal size, the one with the lowest number is used
-     * first. */
+    uint64_t movable_units; /* the units with physical memory that lie completely in free spans */
+    /* The number of the last span in a tree.  Among spans of equal size, the lowest number is used first. */
     uint64_t turn;
     struct model_span *first, *last;
     /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */
     struct model_node *backed, *partial;
-    /* One queue of freed spans for each stream, in the order of the streams' first requests. */
-    struct model_queue *queues;
+    struct model_queue *queues; /* one for each stream, in the order of their first requests */
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
@@ -125,17 +120,15 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
  * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes the spans of a queue whose work is completed at `now_ns` free for all streams.  Removes the queue of a
- * destroyed stream once it is empty. */
+/* Make the spans of a queue free for all streams, if their work is completed at `now_ns`, or if they were freed up to
+ * operation `seq`.  Remove the queue if it is then empty and its stream was destroyed. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
-/* Makes the spans that were freed up to operation `seq` free for all streams.  Removes the queue of a destroyed stream
- * once it is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
 /* Records a stream at its first request. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Handles the destruction of a stream.  Its queue of spans is removed once it is empty. */
+/* Makes the completed spans of a destroyed stream free for all streams.  Its queue is removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Unmaps the memory of up to `units` free units, highest address first.  Returns the number of unmapped units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

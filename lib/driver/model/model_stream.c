@@ -99,8 +99,7 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* Returns the calling thread's per-thread default stream in the current context, and creates it if necessary.  Returns
- * NULL with the error code in *why if all stream handles are in use. */
+/* Returns the per-thread default stream, made if necessary; or NULL with *why set if all stream handles are in use. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
