@@ -607,7 +607,6 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* Makes or resets the model.  Returns 0 on success, -1 with the reason in *failure. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream captures: which streams take part, and which calls are forbidden during a capture.  The
- * README here lists the driver's rules.
+/* model_capture.c: stream captures: which streams take part, and which calls are forbidden during a capture.
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
- * stream has a branch: the steps that the stream has added, and a list of the steps of other branches after which its
- * next step is ordered (as in model_stream.c).  At the end, the origin must be ordered after all steps of the other
- * branches.
+ * stream has a branch: its steps, and a list of the steps of other branches after which its next step is ordered (as in
+ * model_stream.c).  At the end, the origin must be ordered after all steps of the other branches.
  */
 #include "driver/model/model_inside.h"
 
@@ -23,7 +21,7 @@ struct model_branch {
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    const struct model_thread *thread; /* it began the capture; NULL once the thread has ended */
+    const struct model_thread *thread; /* the thread that began the capture; NULL once it ended */
     int invalid;
     struct model_stream *origin;
     struct model_branch *branches;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_graph.c: graphs (lists of captured steps), their launches, and the memory that they allocate.  The README here
- * lists the driver's rules.
+/* model_graph.c: graphs (lists of captured steps), their launches, and the memory that they allocate.
  *
  * A plan is a list of steps in the order of their capture.  A launch runs them in this order on one stream.  A graph
  * and its executables share a plan.
@@ -28,10 +27,9 @@ struct model_graph_block {
     struct model_block block; /* must be the first member */
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
-    const struct model_plan
-        *owner;      /* one of its steps allocates the block; NULL once it is freed */
-    uint64_t mapped; /* the size of the block's own mapping, in whole pages */
-    int holders;     /* the number of graph steps for the block, plus 1 while it is allocated */
+    const struct model_plan *owner; /* the plan that allocates the block; NULL once it is freed */
+    uint64_t mapped;                /* the size of the block's own mapping, in whole pages */
+    int holders; /* the number of graph steps for the block, plus 1 while it is allocated */
     int allocated;
     int has_free; /* set if any graph has a step that frees the block */
 };

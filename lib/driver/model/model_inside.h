@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_inside.h: the data and the functions that the files of the device model share.
+/* model_inside.h: the data and the functions that the files of the device model share.  README lists its rules.
  *
  * The lock of `weir__model` guards all fields whose comment does not say otherwise.  The caller of a function holds the
  * lock, unless a comment says otherwise; the functions that implement driver calls take it themselves.  The queries
@@ -25,8 +25,7 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on are the number
- * of resets. */
+/* The bits of weir__model.state, which each call reads first.  The bits from MODEL_GENERATION on count the resets. */
 enum {
     MODEL_INITIALISED = 1, /* cuInit was called */
     MODEL_FAULTS = 2,      /* a failure of a driver call is planned */
@@ -79,8 +78,7 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 /* ---- Ordered sets (model_tree.c) ---- */
 
 /* A node of an ordered set, a member of the struct that is in the set.  The nodes are sorted by `key`, then by `tie`;
- * no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node, so its
- * shape does not depend on the order of insertions. */
+ * no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
@@ -190,8 +188,7 @@ struct model_device {
 
 /* ---- Blocks ---- */
 
-/* An allocated block of device memory, in the tree weir__model.blocks.  The structs for blocks of pools, cuMemAlloc and
- * graphs begin with this struct. */
+/* An allocated block of device memory.  The structs for blocks of pools, cuMemAlloc and graphs begin with this one. */
 struct model_block {
     struct model_node node;  /* `key` is the start address of the block */
     uint64_t bytes;          /* as the program requested */
@@ -343,8 +340,7 @@ void weir__model_stream_drop(struct model_stream *stream);
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 /* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Begins an operation on a stream, and increments the stream's `seq`.  Like CUDA, makes the legacy stream and blocking
- * streams wait for each other. */
+/* Begins an operation on a stream.  Like CUDA, makes the legacy stream and blocking streams wait for each other. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
@@ -448,8 +444,7 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
 /* Returns 1 if mappings allow this access to all of these bytes, else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
-/* Finds the mapping of a physical allocation at `address`, and the device of the memory.  Returns 1 on success, 0 if no
- * mapping contains the address. */
+/* Finds the mapping at an address, and the device of its memory.  Returns 1 on success, 0 if there is no mapping. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
 /* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is none. */
@@ -509,8 +504,7 @@ struct model_import *weir__model_import_open(int file, int *device);
 /* Unmaps an imported pool's memory, and frees its blocks' structs, which are no longer in the tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data for a pointer to *data.  `offset` is the block's offset in its pool, `before` the pointer's
- * offset in the block. */
+/* Writes a pointer's export data.  `offset` is the block's offset in its pool, `before` the pointer's in the block. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
 /* Makes a struct for an imported block, or returns NULL on failure.  The caller adds it to the tree of blocks. */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_memory.c: cuMemAlloc and cuMemFree, the count of free device memory, copies and fills, and page-locked host
- * memory.  The README here lists the driver's rules.
+/* model_memory.c: cuMemAlloc and cuMemFree, the free bytes of devices, copies, fills, and page-locked host memory.
  *
  * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
  * large cuMemAlloc block has its own mapping of whole pages of 2 MiB, so an access after the free faults.  Small blocks
  * share pages.  A bitmap of the page's units of 512 bytes shows the first fit.  A page is freed with its last block.
  *
- * The model runs copies and fills at once, in host memory, and charges their stream the time.  A captured copy or fill
- * runs when the graph is launched.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time.
  */
 #include "driver/model/model_inside.h"
 
@@ -345,8 +343,7 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block of cuMemAlloc after the present work of `stream`.  If `stream` is NULL, waits for the device, as
- * cuMemFree does. */
+/* Frees a cuMemAlloc block after the present work of `stream` or, if `stream` is NULL, after a wait for the device. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 

@@ -10,8 +10,6 @@
  * cuMemFree waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host
  * must have observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped
  * at two addresses, a use at one address must be ordered after the uses at the other, whose owner does not change.
- *
- * The oracle keeps a text about the first fault only.
  */
 #include "driver/model/model_inside.h"
 
@@ -20,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes whose last uses all belong to one owner.  An owner is the unique id of a block. */
+/* A range of bytes whose last uses all belong to one owner. */
 struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
@@ -142,8 +140,7 @@ static void drop_share(struct model_share *share) {
     remove_share_from(&oracle.shares, share);
 }
 
-/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but
- * reports no false fault. */
+/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -301,8 +298,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         record_operation(share, stream);
 }
 
-/* Checks that the host has observed the completion of all uses of mappings that become inaccessible, and removes these
- * uses. */
+/* Checks that the host has observed the completion of all uses of lost mappings, and removes these uses. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 

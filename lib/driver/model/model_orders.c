@@ -84,8 +84,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes the streams that are not in `named` from the `after` lists of a context's streams and events.  Skips an event
- * that was recorded in a stream capture, since its list contains steps of the capture. */
+/* Removes all streams but `named` from a context's lists.  Skips events of captures, which list captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

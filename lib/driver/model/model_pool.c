@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool.c: memory pools: creation and destruction, access, attributes, trims, and pools that several processes
- * share.  The README here lists the driver's rules. */
+/* model_pool.c: the creation and destruction of memory pools, their access, attributes, trims, export and import. */
 #include "driver/model/model_pool.h"
 
 #include <stdio.h>
@@ -144,8 +143,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 }
 
 /* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured).
- * Until then, a real driver returns INVALID_VALUE.  In the model, the next physical allocation reuses the memory
- * (assumed). */
+ * Before, a driver returns INVALID_VALUE.  In the model, the next physical allocation reuses the memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;

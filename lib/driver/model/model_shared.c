@@ -76,7 +76,6 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes, unless the last check was less than OWNER_CHECK_NS ago. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();

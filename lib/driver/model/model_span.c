@@ -405,8 +405,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps memory for all units in [from, to) that have none.  Returns 0 on success.  On failure returns -1 and leaves
- * these units without memory. */
+/* Maps memory for all units in [from, to) that have none.  On failure, returns -1 and leaves them without memory. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 

@@ -2,8 +2,7 @@
 /* model_span.h: the address range of one pool.  The range is divided into spans, which say how each byte is used, and
  * into units of equal size, some of which have physical memory.
  *
- * The spans cover the range without gaps.  A list contains the spans in the order of their addresses.  A span is one of
- * these:
+ * The spans cover the range without gaps, and are in a list by address.  A span is one of these:
  *   used      a live block;
  *   pending   memory that was freed on a stream whose work may not be completed, in the queue of this stream;
  *   free      memory that every stream may use.  A free span is backed if all its units have physical memory.  The last
@@ -18,15 +17,11 @@
  *       both kinds;
  *   R4  then the model tries pending spans of other streams: first the spans whose free is ordered before the request,
  *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
- *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that is large
- *       enough;
- *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; within a
- *       stream, the span that was freed last is the first;
+ *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that fits;
+ *   R5  then all completed pending spans become free: streams in the order of R4, and a stream's last freed span first;
  *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block that lack memory
  *       get the memory of units in other free spans, highest address first, and then new memory of the device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
- *
- * This file must not depend on devices, costs or pool attributes.  It uses only the id of a stream.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
@@ -36,8 +31,7 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  It links a pending or free span into a tree that is sorted by size, then by the time
-     * of insertion. */
+    /* Must be the first member.  Links a pending or free span into a tree by size, then by time of insertion. */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
@@ -56,8 +50,7 @@ struct model_queue {
     uint64_t stream_id; /* the stream may be destroyed */
     int device;
     int is_stream_destroyed; /* set if the stream was destroyed; the queue is then removed once it is empty */
-    uint64_t
-        begun; /* the operation number of the stream's last launch (a kernel, a fill or a copy) */
+    uint64_t begun; /* the number of the stream's last launch (a kernel, a fill or a copy) */
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
@@ -87,14 +80,12 @@ struct model_range {
  * Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the structs for the next operation on the range, so that the operation cannot fail halfway.  Returns 0 on
- * success, -1 if there is no host memory. */
+/* Allocates the structs for the next operation, so that it cannot fail halfway.  Returns 0 on success, else -1. */
 int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of `span` and, if necessary, from the spans behind it.  The block's units must have
- * physical memory already. */
+/* Cuts a block from `span` and, if necessary, the spans behind it.  The block's units must have physical memory. */
 struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
                                          uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
@@ -107,8 +98,7 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * that the block gets from other free spans.  On failure returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory where the next block would be placed, but makes no block.  Returns 0 on success.  On failure
- * returns -1 and changes nothing. */
+/* Adds physical memory where the next block would lie.  Returns 0 on success.  On failure returns -1 without change. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_virtual.c: physical allocations, reservations of address space, and mappings.  The README here lists the
- * driver's rules.
+/* model_virtual.c: physical allocations, reservations of address space, and mappings.
  *
  * All physical allocations are parts of one sparse file without a name, which grows with each allocation.  So an
  * allocation takes no host memory before it is accessed, keeps its contents at another address, and may be mapped at
@@ -102,7 +101,6 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* Makes a reservation of address space, and stores its address in *address. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -156,7 +154,6 @@ static int extend_file(uint64_t bytes) {
     return 0;
 }
 
-/* Makes a physical allocation and stores its handle in *handle. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
@@ -477,7 +474,6 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Returns CUDA_SUCCESS, or an error if a property of a new physical allocation is invalid or unsupported. */
 static CUresult check_memory_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
