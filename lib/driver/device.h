@@ -40,8 +40,7 @@ struct weir_device {
      * 0.  NULL if weir intercepts no driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
-    /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
-    _Atomic CUdeviceptr wait_block;
+    _Atomic CUdeviceptr wait_block; /* a small block that a device wait could not free, or 0 */
     /* The number of waits that have begun.  Work submitted before wait number `waited` began is completed. */
     _Atomic uint64_t waits, waited;
 };

@@ -12,9 +12,8 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps; /* steps that this stream has added to the capture */
-    /* Captured steps of other streams.  The next step of this stream waits for these steps. */
-    struct model_orders after;
+    uint64_t steps;            /* steps that this stream has added to the capture */
+    struct model_orders after; /* other streams' steps, for which this stream's next step waits */
     struct model_branch *next; /* the next stream's part of the capture */
 };
 

@@ -134,8 +134,7 @@ struct model_stream {
     struct model_branch *branch; /* the stream's part of a running capture, or NULL */
     uint64_t seq;                /* the number of operations that were submitted to this stream */
     uint64_t end_ns;             /* the virtual time when all submitted work is completed */
-    /* Operations of other streams.  The next operation of this stream waits for these operations. */
-    struct model_orders after;
+    struct model_orders after;   /* other streams' operations, for which the next one waits */
     struct model_stream *prev, *next; /* links in the context's list of streams */
 };
 
@@ -143,8 +142,7 @@ struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* The stream and the last operation that the event covers; both are 0 before any record. */
-    uint64_t stream_id, seq;
+    uint64_t stream_id, seq; /* the last operation that the event covers; 0 before any record */
     uint64_t end_ns;
     /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` lists captured steps. */
     uint64_t capture_id;

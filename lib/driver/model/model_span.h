@@ -13,8 +13,7 @@
  * These are the rules of placement, measured as the README here says.
  *   R1  best fit; among spans of equal size, the span that was freed first;
  *   R2  a block is cut from the start of its span;
- *   R3  the model tries the stream's own pending spans first, then backed free spans; a block never covers spans of
- *       both kinds;
+ *   R3  the model tries the stream's own pending spans, then backed free spans; no block covers spans of both kinds;
  *   R4  then the model tries pending spans of other streams: first the spans whose free is ordered before the request,
  *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
  *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that fits;

@@ -3,10 +3,9 @@
  *
  * All physical allocations are parts of one sparse file without a name, which grows with each allocation.  So an
  * allocation takes no host memory before it is accessed, keeps its contents at another address, and may be mapped at
- * several addresses at once.  A free frees the pages of the file; this part of the file is never used again.  An
- * allocation that other processes may import has its own file (model_ipc.c).  A reservation is host address space
- * without access.  The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file are one
- * range.
+ * several addresses at once.  A free frees pages of the file; this part of the file is never used again.  An allocation
+ * that other processes may import has its own file (model_ipc.c).  A reservation is host address space without access.
+ * The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file are one range.
  */
 #include "driver/model/model_inside.h"
 
