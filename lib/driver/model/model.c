@@ -487,7 +487,7 @@ static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Allocates all slots and registers handlers, once per process.  Returns 0 on success, -1 with the reason. */
+/* Allocates slots and registers handlers, once per process.  Returns 0 on success, -1 with the reason in *failure. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_inside.h: the data and the functions that the files of the device model share.  README lists its rules.
+/* model_inside.h: data and functions that the files of the device model share.  README lists the model's rules.
  *
  * The lock of `weir__model` guards all fields whose comment does not say otherwise.  The caller of a function holds the
  * lock, unless a comment says otherwise; the functions that implement driver calls take it themselves.  The queries
@@ -257,7 +257,7 @@ struct model {
     struct model_pool *live_pools;
     struct model_node *blocks; /* all allocated blocks, sorted by address */
     struct model_capture *captures;
-    struct model_node *graph_blocks; /* all memory of graphs, allocated or not, by address */
+    struct model_node *graph_blocks; /* all memory of graphs, allocated or not, sorted by address */
     uint64_t next_stream_id, next_object_id;
     uint64_t collect_at_id; /* weir__model_orders_collect() does nothing before this stream id */
     struct model_thread *threads;
@@ -456,7 +456,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records that the stream's last operation uses these bytes, and checks the order with uses by other owners. */
+/* Records that the stream's last operation uses these bytes, and checks its order against uses by other owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
 /* Checks that the free of these bytes is ordered after all uses.  `stream` is NULL if the host frees the bytes; the
@@ -465,7 +465,7 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 /* Records that the last operation of the stream uses a whole mapping. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Check that the host has observed the completion of all uses of these bytes: cuMemUnmap takes effect at once, and so
+/* Check that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at once, as
  * does cuMemSetAccess when a device loses its access to the bytes. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);

@@ -298,7 +298,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         record_operation(share, stream);
 }
 
-/* Checks that the host has observed the completion of all uses of lost mappings, and removes these uses. */
+/* Checks that the host has observed the end of all uses of mappings that become inaccessible.  Removes these uses. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 

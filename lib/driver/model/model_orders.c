@@ -84,7 +84,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes all streams but `named` from a context's lists.  Skips events of captures, which list captured steps. */
+/* Keeps only streams of `named` in a context's lists of orders.  Skips captured events, which list captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -143,7 +143,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 }
 
 /* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured).
- * Before, a driver returns INVALID_VALUE.  In the model, the next physical allocation reuses the memory (assumed). */
+ * Earlier calls return INVALID_VALUE.  In the model, the next physical allocation reuses the memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;

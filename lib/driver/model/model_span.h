@@ -65,7 +65,7 @@ struct model_range {
     uint64_t units;            /* the number of units with physical memory */
     uint64_t top;              /* the number of units up to the last one with physical memory */
     uint64_t movable_units; /* the units with physical memory that lie completely in free spans */
-    /* The number of the last span in a tree.  Among spans of equal size, the lowest number is used first. */
+    /* The number that the last inserted span got.  Among spans of equal size, the lowest number is used first. */
     uint64_t turn;
     struct model_span *first, *last;
     /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */

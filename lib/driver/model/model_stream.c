@@ -98,7 +98,7 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* Returns the per-thread default stream, made if necessary; or NULL with *why set if all stream handles are in use. */
+/* Returns the thread's default stream, and creates it if necessary.  Returns NULL with *why if no handle is free. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -170,7 +170,7 @@ static CUresult check_host_wait(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_check_unsafe() : why;
 }
 
-/* Records that the host has waited for a stream's work up to `seq`.  A query has no such effect (measured). */
+/* Records that the host has waited for a stream's work up to `seq`.  A stream query has no such effect (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_observe(id, seq, after);

@@ -306,7 +306,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps memory, also to change its protection: mprotect is slow under Valgrind.  Returns 0 on success, else -1. */
+/* Maps memory, also to change its protection, since mprotect is slow under Valgrind.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
