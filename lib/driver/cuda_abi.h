@@ -44,9 +44,8 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* The properties of a new memory pool, as in <cuda.h>.  A driver requires zero in fields that are newer than the
- * driver: `maxSize` is from version 12.2, `usage` from 12.8.  From version 13.4 on, reserved[0] selects GPUDirect
- * RDMA. */
+/* The properties of a new memory pool.  A driver requires zero in fields that are newer than the driver: `maxSize` is
+ * from version 12.2, `usage` from 12.8, and reserved[0], for GPUDirect RDMA, from 13.4. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_constants.h: the constants of the CUDA driver API that weir uses.  If configure finds <cuda.h>,
- * tests/driver/abi_check.c compares their values with <cuda.h>. */
+/* cuda_constants.h: constants of the CUDA driver API, which tests/driver/abi_check.c compares with <cuda.h>. */
 #ifndef WEIR_CUDA_CONSTANTS_H
 #define WEIR_CUDA_CONSTANTS_H
 

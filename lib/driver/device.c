@@ -146,8 +146,7 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* Returns WEIR_E_CAPTURE for the legacy stream, too, while a blocking stream is being captured.  cuStreamIsCapturing
- * then fails with error 906. */
+/* For the legacy stream, cuStreamIsCapturing fails with error 906 while a blocking stream is being captured. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));

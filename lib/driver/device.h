@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* device.h: driver calls for one device.  The functions turn the driver's results into weir's status codes, and query
- * streams and captures.  Any thread may call them.
- *
- * This file must not depend on weir's settings, or on code that decides how memory is allocated.
- */
+ * streams and captures.  Any thread may call them. */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H
 
@@ -28,27 +25,22 @@ struct weir_access {
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
-    CUcontext context; /* the primary context, retained by the allocator */
-    uint64_t total;    /* bytes */
-    /* One bit for each reason why a request must not take the fast path (base/slow_path.h). */
-    weir_slow_paths slow_path;
+    CUcontext context;         /* the primary context, retained by the allocator */
+    uint64_t total;            /* bytes */
+    weir_slow_paths slow_path; /* one bit for each reason not to take the fast path */
     uint64_t created_ticks;
-    /* The log level.  It is NONE while the allocator is created, because the creating function reports failures
-     * itself. */
+    /* The log level.  It is NONE during weir_allocator_create(), which reports failures itself. */
     _Atomic int log;
     int decompresses; /* set if the memory must support hardware decompression */
-    /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
-    int drop_in;
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed is
-     * then reused on stream B only after the host has waited for A.  The only exception is memory that weir has
-     * returned to the device. */
+    int drop_in;      /* set if weir replaces the driver's pools in a program (`weir run`) */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed then
+     * serves stream B only after the host has waited for A, or after weir has returned the memory to the device. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir then also intercepts the captures and
-     * the destruction of the stream.  NULL if weir intercepts no driver calls. */
+    /* Returns 1 if weir has intercepted the stream's creation, and so intercepts its captures and its destruction; else
+     * 0.  NULL if weir intercepts no driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
-    /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
-    _Atomic CUdeviceptr wait_block;
+    _Atomic CUdeviceptr wait_block; /* a small block that a device wait could not free, or 0 */
     /* The number of waits that have begun.  Work submitted before wait number `waited` began is completed. */
     _Atomic uint64_t waits, waited;
 };
@@ -56,27 +48,26 @@ struct weir_device {
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which weir calls cuMemCreate on the device.  They make the memory exportable if the
- * device can export memory, since this makes no call slower (H200). */
+/* Sets *kind to weir's properties for cuMemCreate.  They make memory exportable if the device can export memory, since
+ * this makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns how many bytes, at most `most`, cuMemAlloc can provide after a free of `back` bytes; 0 on failure.  The
- * result is a multiple of 2 MiB. */
+/* Returns the bytes that cuMemAlloc can provide, in multiples of 2 MiB, once `back` bytes are freed, but at most `most`
+ * bytes.  Returns 0 if the driver fails. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a call on a default stream has failed because this thread has no current context.  From then on, weir makes
  * the device's context current before such a call, since a failed call takes a microsecond. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
- * else 0; the caller passes the result to weir__device_restore_context(). */
+/* Makes the device's context current and returns 1 if the thread has no current context; else returns 0.  The caller
+ * passes the result to weir__device_restore_context(). */
 int weir__device_make_context_current(const struct weir_device *device);
 void weir__device_restore_context(const struct weir_device *device, int was_made_current);
-/* Handles a failed driver call on a stream of the program.  If the call failed because the thread has no current
- * context, enters the context of the device and returns 1: the caller must repeat the call.  Otherwise returns 0; if
- * the context cannot be entered, *result is the reason.  If weir replaces the driver's pools, always returns 0, since
- * the program must get the driver's own result. */
+/* If a driver call gave *result because the thread has no current context, enters the device's context and returns 1:
+ * the caller must repeat the call.  Otherwise returns 0.  If the context cannot be entered, *result becomes the reason.
+ * Under `weir run`, always returns 0, since the program must get the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
 /* Enters the context of the device, evaluates `call`, and leaves the context.  The macro's value is the status of
@@ -115,17 +106,15 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
  * the stream is being captured, since a query would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The calling thread's cached ids of its two default streams.  Each creation of an allocator invalidates the ids, since
- * a new allocator may use a new context. */
+/* The calling thread's cached ids of its two default streams. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* the context of both streams; NULL if the element is unused */
-    /* the value of weir__device_age when the ids were queried */
-    uint64_t age;
+    uint64_t age;      /* the value of weir__device_age when the ids were queried */
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* Incremented at the creation of each allocator, to invalidate the cached stream ids. */
+/* Incremented at the creation of each allocator, whose context may be new.  This invalidates cached stream ids. */
 extern _Atomic uint64_t weir__device_age;
 /* The number of threads whose per-thread default stream has a cached id. */
 extern _Atomic unsigned weir__device_per_thread_ids;
@@ -150,8 +139,7 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 /* Caches the queried id of a default stream.  The caller must intercept the start of every capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK.  Returns WEIR_OK, too, if the driver
- * does not report the stream's device. */
+/* Returns WEIR_E_STREAM if the driver reports another device for the stream, else WEIR_OK. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* Returns 1 if a call failed because of a stream capture, else 0. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -159,14 +147,13 @@ static inline int weir__device_is_capture(CUresult result) {
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  `id` is the id of the stream, or 0 if the caller does not know the id.  Returns
- * CUDA_ERROR_INVALID_HANDLE if the stream was destroyed and another stream now has its handle. */
+/* Records an event on a stream.  `id` is the id of the stream, or 0 if unknown.  Returns CUDA_ERROR_INVALID_HANDLE if
+ * the stream was destroyed and another stream now has its handle. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes later work on the first stream wait for all present work on the second.  `id` is the id of the second stream,
- * or 0 if unknown. */
+/* Makes later work on `waits` wait for all present work on `stream`.  `id` is the id of `stream`, or 0 if unknown. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */

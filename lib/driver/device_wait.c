@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
- * cuCtxSynchronize fails and breaks the capture while any stream of the context is being captured (H200, driver 580),
- * and weir cannot query captures of other threads.  So weir frees a small block instead: cuMemFree and cuMemFreeHost
- * break no capture in relaxed mode.  The documentation says only that both may wait for the device.  So weir checks
- * each of them once on each device: it submits a millisecond of work to a stream, and queries after the call whether
- * the work is completed.  If not, weir calls cuCtxSynchronize from then on.  If the check is impossible now (no memory
- * for a stream, or the thread was preempted), weir trusts the call, and the next wait repeats the check.
+ * cuCtxSynchronize fails and breaks the capture while any stream of the context is being captured (H200, driver 580).
+ * weir cannot query captures of other threads, so it frees a small block instead: cuMemFree and cuMemFreeHost break no
+ * capture in relaxed mode.  The documentation says only that both may wait for the device.  So weir checks each of them
+ * once on each device: before the call, weir submits a millisecond of work, and afterwards queries whether the work is
+ * completed.  If not, weir calls cuCtxSynchronize from then on.  If the check is impossible now (no memory for a
+ * stream, or the thread was preempted), weir trusts the call, and the next wait repeats the check.
  */
 #include "driver/device.h"
 
@@ -44,8 +44,7 @@ static void sleep_in_check(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for the work.  Returns NULL if no
- * check is needed or possible. */
+/* Submits work to a new stream, for a check of `call`.  Returns NULL if no check is needed or possible. */
 static CUstream begin_wait_check(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -116,8 +115,7 @@ void weir__device_free_wait_block(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, calls it once more, since otherwise
- * the block leaks. */
+/* Waits for the device by cuMemFreeHost of a small block.  Retries a failed cuMemFreeHost once, to leak no block. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -133,7 +131,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return end_wait_check(device, BY_HOST_BLOCK, work_stream, result);
 }
 
-/* cuMemFree and cuMemFreeHost both wait for the device.  cuMemFree is 0.25 ms faster, but needs device memory. */
+/* cuMemFree is 0.25 ms faster than cuMemFreeHost, but needs device memory. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* driver.c: opens each driver table once, enters and leaves scopes for driver calls, and makes a table that counts
- * calls.
+/* driver.c: opens driver tables, enters and leaves scopes for driver calls, and makes a table that counts calls.
  *
  * A table is made under one lock and published with a release store, so opening an existing table takes one load.
  *
@@ -31,8 +30,7 @@ static struct {
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int handler_registered;
-/* The number of open drivers, plus the number of running calls that may open a driver.  If it is not 0 at fork(), the
- * child must make no driver call. */
+/* The number of open drivers, plus the number of running calls that may open a driver. */
 static atomic_int in_use;
 atomic_int weir__driver_is_forked;
 
@@ -188,16 +186,13 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* the table to which counted_table forwards its calls */
-static const struct weir_driver *inner_table;
+static const struct weir_driver *inner_table; /* counted_table forwards its calls to this table */
 static struct weir_driver counted_table;
-/* The number of calls of each driver function is the sum of these counters.  Threads use different counters, so that
- * they do not slow each other down. */
+/* The counters of driver calls.  Threads use different counters, so that they do not slow each other down. */
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];
-/* Guards the creation of counted_table. */
-static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER; /* guards counted_table's creation */
 
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     static CUresult counted_##entry params {                                                       \

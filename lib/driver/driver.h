@@ -3,8 +3,6 @@
  *
  * driver_cuda.c fills a table from libcuda.so.1; the folder model/ implements a table in software, with a virtual
  * clock.  A table is made once and then never changed or freed, so threads read it without a lock.
- *
- * This file must not depend on the layers above, such as engines, settings and the public API.
  */
 #ifndef WEIR_DRIVER_H
 #define WEIR_DRIVER_H
@@ -16,9 +14,8 @@
 /* The first version with memory pools: CUDA 11.2, Linux driver 460.27.03. */
 enum { WEIR_DRIVER_OLDEST = 11020 };
 
-/* The capabilities that a driver may lack: X(name, word in output, first driver version).  A driver has POOL_FIGURES
- * and POOL_MAX_SIZE from this version on.  A driver has any other capability if it exports all calls of the group of
- * this name in WEIR_DRIVER_ENTRIES.
+/* The capabilities that a driver may lack: X(name, word in output, first driver version).  The driver must also export
+ * all calls in the capability's group of WEIR_DRIVER_ENTRIES, if there is such a group.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool; a driver before 12.2 requires zero in these bytes
@@ -27,7 +24,6 @@ enum { WEIR_DRIVER_OLDEST = 11020 };
  *   VIRTUAL        physical allocations mapped into reserved addresses, if the device supports them (attribute 102)
  *   PEER           access of a device to memory and pools of other devices
  *   IPC            physical allocations that processes share through file descriptors
- * KERNEL, VIRTUAL, PEER and IPC are in all drivers that weir supports, unless the installation is incomplete.
  */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
@@ -61,10 +57,8 @@ enum weir_driver_entry {
 };
 
 struct weir_driver_charge {
-    /* the virtual time of all driver calls to the device model since the process began */
-    uint64_t driver_ns;
-    /* The real time that threads have run inside the device model since the first call of charge(). */
-    uint64_t host_ns;
+    uint64_t driver_ns; /* the virtual time since the device model was made or reset */
+    uint64_t host_ns;   /* the real time of threads inside the model since the first charge() */
 };
 
 struct weir_driver {
@@ -143,8 +137,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Makes `context` current and the capture mode relaxed, evaluates `call`, and restores both.  The value is the result
- * of `call`, or the error of the driver if `context` cannot be made current. */
+/* Evaluates `call` in a driver scope.  The value is the result of `call`, or of a failed weir__driver_enter(). */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -156,8 +149,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Makes the capture mode relaxed, evaluates `call`, and restores the mode.  The value is the result of `call`, or the
- * error of the driver if the mode cannot be set. */
+/* Evaluates `call` in relaxed capture mode.  The value is the result of `call`, or of a failed weir__driver_relax(). */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -182,8 +174,7 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 /* Set by a fork handler in a child of fork() that must make no driver call. */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* Returns 1 in a child of fork() that must make no driver call, else 0.  Does not detect a child that was made without
- * fork handlers (_Fork, clone). */
+/* Returns 1 in a child that must make no driver call.  Cannot detect children without fork handlers (_Fork, clone). */
 static inline int weir__driver_forked(void) {
     return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
 }

@@ -44,9 +44,8 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    /* cuGetProcAddress, in one of two versions; the other pointer is NULL */
-    resolver_v2 resolve_v2;
-    resolver_v1 resolve_v1;
+    resolver_v2 resolve_v2; /* cuGetProcAddress_v2, or NULL */
+    resolver_v1 resolve_v1; /* cuGetProcAddress if there is no cuGetProcAddress_v2, or NULL */
 };
 
 /* All driver calls of weir.  `group` is the capability bit of the call, or 0 if every driver must export it. */
@@ -99,8 +98,7 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Sets the pointers of all driver calls in the table.  Returns the first required call that the library does not
- * export, or NULL if there is none. */
+/* Sets all pointers in the table.  Returns the first required call that the library does not export, or NULL. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -132,8 +130,7 @@ static void fail_stub(struct weir_driver_failure *failure) {
               "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Sets the calls, the version and the capabilities of the table.  Returns 1 on success, 0 with the reason in
- * *failure. */
+/* Sets the table's calls, version and capabilities.  Returns 1 on success, 0 with the reason in *failure. */
 static int fill_table(const struct library *library, struct weir_driver *table,
                       struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -170,8 +167,7 @@ static int fill_table(const struct library *library, struct weir_driver *table,
     return 1;
 }
 
-/* Calls cuInit, and checks that the driver finds at least one device.  Returns 1 on success, 0 with the reason in
- * *failure. */
+/* Calls cuInit, and checks that there is a device.  Returns 1 on success, 0 with the reason in *failure. */
 static int start_cuda(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
     int count = 0;

@@ -70,8 +70,8 @@ mem_free_ns = 0:26000 1024:27000 16384:28500 32768:40000 65536:63000 262144:1100
 small_alloc_ns = 2200
 small_free_ns = 2200
 
-# Measured with 64 KiB, by a kernel of 45 ms that was launched before cuMemAllocHost: the wait in cuMemFreeHost was 0.2
-# to 0.8 ms shorter than the kernel.  For other sizes the figure is assumed.
+# Measured with 64 KiB, and assumed for other sizes.  A kernel of 45 ms was launched before cuMemAllocHost, and
+# cuMemFreeHost then waited for 0.2 to 0.8 ms less than 45 ms.
 cuMemAllocHost = 250000
 
 # ---- Physical allocations, ns, in addition to the fixed cost of each call ----

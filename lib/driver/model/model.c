@@ -20,9 +20,8 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The destructor of this key frees the model's data of a thread that ends. */
-static pthread_key_t thread_key;
-static int prepared; /* guarded by the lock */
+static pthread_key_t thread_key; /* its destructor frees the model's data of an ending thread */
+static int prepared;             /* guarded by the lock */
 static _Thread_local struct model_thread *own_state;
 
 /* ---- Handles ---- */
@@ -186,8 +185,7 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns CUDA_SUCCESS if the driver call may run in a child of fork(), else an error.  As on a real driver, a child
- * can still allocate from a pool's idle memory. */
+/* Returns a call's result in a child of fork().  As with a real driver, a child can use the idle memory of a pool. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -303,8 +301,7 @@ static inline CUresult finish(const struct call *call) {
     ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
                  NULL, NULL)
 
-/* Returns 1 if the calls of the group need virtual memory management, which the simulated device does not support; else
- * 0. */
+/* Returns 1 if the group's calls need virtual memory management, but the simulated device has none; else 0. */
 static inline int lacks_group(unsigned group) {
     return group & (WEIR_CAP_VIRTUAL | WEIR_CAP_IPC) && !weir__model.profile.virtual_memory;
 }
@@ -380,7 +377,6 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a period whose driver calls do not advance the model's clock.  The end returns their total time. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
@@ -404,7 +400,6 @@ static uint64_t set_background(int begins) {
 
 /* ---- Faults and counts ---- */
 
-/* Sets the bit MODEL_FAULTS of weir__model.state if a failure is planned, and clears it otherwise. */
 static void update_fault_bit(void) {
     int i, any = 0;
 
@@ -492,8 +487,7 @@ static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Allocates the slots and registers the handlers, once per process.  Returns 0 on success, -1 with the reason in
- * *failure. */
+/* Allocates slots and registers handlers, once per process.  Returns 0 on success, -1 with the reason in *failure. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -550,8 +544,7 @@ static int read_device_count(int *count, struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Reads the profile and the number of devices.  Fields of `setup` override environment variables.  Returns 0 on
- * success, -1 with the reason in *failure. */
+/* Reads the profile and the number of devices.  `setup` overrides the environment.  Returns 0 on success, else -1. */
 static int read_setup(const struct weir_model_setup *setup, struct model_profile *profile,
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
@@ -614,7 +607,6 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* Makes or resets the model.  Returns 0 on success, -1 with the reason in *failure. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

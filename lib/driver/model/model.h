@@ -4,8 +4,6 @@
  * A process has one model, made from a profile (a list of sizes and times): the built-in one, or the file in the
  * variable WEIR_MODEL_PROFILE.  WEIR_MODEL_DEVICES sets the number of devices.  Time is virtual: each call advances one
  * clock by the cost of the call in the profile, so equal calls take equal time in every run.
- *
- * This file must not depend on the layers above driver.h.
  */
 #ifndef WEIR_MODEL_H
 #define WEIR_MODEL_H
@@ -14,8 +12,7 @@
 
 #include "driver/driver.h"
 
-/* The settings with which weir__model_reset makes the device model.  The environment or the profile gives the value of
- * a field that is 0 or NULL. */
+/* The settings of the device model.  The environment or the profile gives the value of a field that is 0 or NULL. */
 struct weir_model_setup {
     int devices; /* from 1 to 16 */
     /* The memory of each device in bytes.  If it is set, contexts use none of this memory. */
@@ -35,45 +32,37 @@ uint64_t weir__model_now_ns(void);
 /* Advances the virtual clock by `ns` nanoseconds, as if the host did nothing for this time. */
 void weir__model_advance(uint64_t ns);
 
-/* Submits work of `duration_ns` nanoseconds to a stream, like a kernel launch.  If the stream is being captured, adds
- * the work to the graph. */
+/* Submits work of `duration_ns` nanoseconds to a stream or, if it is being captured, to the graph, like a kernel. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 /* Submits work of `duration_ns` nanoseconds to a stream, like a kernel that reads and writes all of these bytes (at
- * least 1).  The model checks that the uses of memory by different owners are ordered.  `owner` is a number for one
- * allocation: the caller passes it for all uses of the block from allocation to free, and never for another block. */
+ * least 1).  Checks the order of uses by different owners.  `owner` is the caller's number for one allocation. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
-/* Returns a text about the first ordering fault since the last reset, or NULL.  A use of memory (weir__model_use) is a
- * fault if it is not ordered after the uses by the former owner.  A free is a fault if it is not ordered after all
- * uses.  The text has the ids of the streams and the numbers of their operations. */
+/* Returns a text about the first ordering fault since the last reset, or NULL.  weir__model_use() is a fault if it is
+ * not ordered after the uses by the former owner, and a free is a fault if it is not ordered after all uses. */
 const char *weir__model_fault(void);
 uint64_t weir__model_uses(void);
 
 /* Makes the k-th call of a driver function from now on (1 is the next call) return `result` and do nothing.  With
  * `for_good`, all later calls fail, too.  If k is 0, no call fails. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
-/* Makes the k-th call of any driver function fail, as weir__model_fail does.  If `then` is not 0, one more call fails,
- * `then` calls later. */
+/* Makes the k-th call of any driver function fail.  If `then` is not 0, one more call fails, `then` calls later. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
-/* Returns the number of planned failures that have happened.  Sets *last, which may be NULL, to the driver function
- * that failed last. */
+/* Returns how many planned failures have happened.  Sets *last, unless it is NULL, to the function that failed last. */
 uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
-/* The number of driver calls, and a digest by which a test compares two runs.  The digest covers no addresses and no
- * times. */
+/* The number of driver calls, and their digest, by which a test compares two runs (model_sequence.c). */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };
-/* Begins to record driver calls; a reset ends the recording.  If `lines` is not NULL, also writes one line for each
- * call to this file. */
+/* Records driver calls until the next reset.  Writes a line for each call to the file `lines`, unless it is NULL. */
 void weir__model_sequence_start(FILE *lines);
 void weir__model_sequence(struct weir_model_sequence *out);
 
-/* Checks the data of all pools and the number of used bytes of each device.  Returns NULL, or a text about the first
- * error. */
+/* Checks all pools and the used bytes of each device.  Returns NULL, or a text about the first error. */
 const char *weir__model_pool_check(void);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream captures: which streams take part, and which calls are forbidden during a capture.  The
- * README here lists the driver's rules.
+/* model_capture.c: stream captures: which streams take part, and which calls are forbidden during a capture.
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
- * stream has a branch: the steps that the stream has added, and a list of the steps of other branches after which its
- * next step is ordered (as in model_stream.c).  At the end, the origin must be ordered after all steps of the other
- * branches.
+ * stream has a branch: its steps, and a list of the steps of other branches after which its next step is ordered (as in
+ * model_stream.c).  At the end, the origin must be ordered after all steps of the other branches.
  */
 #include "driver/model/model_inside.h"
 
@@ -14,17 +12,15 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps; /* steps that this stream has added to the capture */
-    /* Captured steps of other streams.  The next step of this stream waits for these steps. */
-    struct model_orders after;
+    uint64_t steps;            /* steps that this stream has added to the capture */
+    struct model_orders after; /* other streams' steps, for which this stream's next step waits */
     struct model_branch *next; /* the next stream's part of the capture */
 };
 
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    /* the thread that began the capture, or NULL if it has ended */
-    const struct model_thread *thread;
+    const struct model_thread *thread; /* the thread that began the capture; NULL once it ended */
     int invalid;
     struct model_stream *origin;
     struct model_branch *branches;
@@ -129,8 +125,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- checks during captures ---- */
 
-/* Returns 1 if a stream of the context takes part in the capture, else 0.  With `blocking`, ignores non-blocking
- * streams. */
+/* Returns 1 if the capture has a stream of the context, else 0.  With `blocking`, ignores non-blocking streams. */
 static int has_branch_in(const struct model_capture *capture, const struct model_context *context,
                          int blocking) {
     const struct model_branch *branch;
@@ -190,7 +185,6 @@ CUresult weir__model_capture_check_context(const struct model_context *context) 
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* The modes of the capture and of the thread decide whether the call fails and invalidates the capture. */
 CUresult weir__model_capture_check_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -217,8 +211,7 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds an operation to the captured steps.  If there is no host memory, invalidates the capture, since a graph without
- * this step would be wrong. */
+/* If there is no host memory, invalidates the capture, since a graph without this step would be wrong. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -327,8 +320,7 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  Ends the capture even if the graph cannot be
- * made. */
+/* Ends the capture that began on the stream, even if the graph cannot be made. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

@@ -148,7 +148,6 @@ struct model_context *weir__model_current(CUresult *why) {
     return NULL;
 }
 
-/* Allocates the device memory of a context, and makes its legacy stream. */
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_graph.c: graphs (lists of captured steps), their launches, and the memory that they allocate.  The README here
- * lists the driver's rules.
+/* model_graph.c: graphs (lists of captured steps), their launches, and the memory that they allocate.
  *
  * A plan is a list of steps in the order of their capture.  A launch runs them in this order on one stream.  A graph
  * and its executables share a plan.
@@ -25,14 +24,12 @@ struct model_plan {
 };
 
 struct model_graph_block {
-    /* Must be the first member. */
-    struct model_block block;
+    struct model_block block; /* must be the first member */
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
-    /* the list of a graph's steps, one of which allocates this block; NULL once the list is freed */
-    const struct model_plan *owner;
-    uint64_t mapped; /* the size of the block's own mapping, in whole pages */
-    int holders;     /* the number of graph steps for the block, plus 1 while it is allocated */
+    const struct model_plan *owner; /* the plan that allocates the block; NULL once it is freed */
+    uint64_t mapped;                /* the size of the block's own mapping, in whole pages */
+    int holders; /* the number of graph steps for the block, plus 1 while it is allocated */
     int allocated;
     int has_free; /* set if any graph has a step that frees the block */
 };
@@ -109,8 +106,7 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of a block's memory.  mprotect would be slow under Valgrind.  Returns 0 on success, else
- * -1. */
+/* Changes the protection of a block.  mprotect would be slow under Valgrind.  Returns 0 on success, else -1. */
 static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_inside.h: the data and the functions that the files of the device model share.
+/* model_inside.h: data and functions that the files of the device model share.  README lists the model's rules.
  *
  * The lock of `weir__model` guards all fields whose comment does not say otherwise.  The caller of a function holds the
  * lock, unless a comment says otherwise; the functions that implement driver calls take it themselves.  The queries
@@ -8,8 +8,6 @@
  *
  * A handle is the address of a slot in a slab.  Slabs are never freed, so the model can check any handle value without
  * a memory fault.  It recognises a destroyed handle until a new object of the kind reuses the slot, like a real driver.
- *
- * This file must not depend on the layers above driver.h.
  */
 #ifndef WEIR_MODEL_INSIDE_H
 #define WEIR_MODEL_INSIDE_H
@@ -27,8 +25,7 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on are the number
- * of resets. */
+/* The bits of weir__model.state, which each call reads first.  The bits from MODEL_GENERATION on count the resets. */
 enum {
     MODEL_INITIALISED = 1, /* cuInit was called */
     MODEL_FAULTS = 2,      /* a failure of a driver call is planned */
@@ -38,8 +35,7 @@ enum {
     MODEL_GENERATION = 32
 };
 
-/* Add an item to a doubly linked list, or remove an item from the list.  Each item has the members `prev` and
- * `next`. */
+/* Add an item to a doubly linked list or remove an item.  Each item has the members `prev` and `next`. */
 #define MODEL_LIST_ADD(list, item)                                                                 \
     do {                                                                                           \
         (item)->prev = NULL;                                                                       \
@@ -82,8 +78,7 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 /* ---- Ordered sets (model_tree.c) ---- */
 
 /* A node of an ordered set, a member of the struct that is in the set.  The nodes are sorted by `key`, then by `tie`;
- * no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node, so its
- * shape does not depend on the order of insertions. */
+ * no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
@@ -101,8 +96,7 @@ struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key,
 
 /* The first member of each object that has a handle (stream, event, pool and so on). */
 struct model_slot {
-    /* a unique number; 0 while the slot is free */
-    _Atomic uint64_t id;
+    _Atomic uint64_t id;      /* a unique number; 0 while the slot is free */
     struct model_slot *spare; /* the next free slot, while this slot is free */
     uint64_t ordinal;         /* the object's number in a recording of driver calls, or 0 */
 };
@@ -111,8 +105,7 @@ struct model_slab {
     char *base; /* the memory of all slots, which never moves */
     /* The bytes of a slot (a power of two), the number of slots, and the number of slots that were ever used. */
     size_t stride, limit, used;
-    /* The list of the free slots that were used before. */
-    struct model_slot *spare;
+    struct model_slot *spare; /* the list of the free slots that were used before */
 };
 
 /* Allocates a slot for an object with this id.  Returns the slot, zeroed, or NULL if all slots are in use. */
@@ -141,8 +134,7 @@ struct model_stream {
     struct model_branch *branch; /* the stream's part of a running capture, or NULL */
     uint64_t seq;                /* the number of operations that were submitted to this stream */
     uint64_t end_ns;             /* the virtual time when all submitted work is completed */
-    /* Operations of other streams.  The next operation of this stream waits for these operations. */
-    struct model_orders after;
+    struct model_orders after;   /* other streams' operations, for which the next one waits */
     struct model_stream *prev, *next; /* links in the context's list of streams */
 };
 
@@ -150,8 +142,7 @@ struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* The stream and the last operation that the event covers; both are 0 before any record. */
-    uint64_t stream_id, seq;
+    uint64_t stream_id, seq; /* the last operation that the event covers; 0 before any record */
     uint64_t end_ns;
     /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` lists captured steps. */
     uint64_t capture_id;
@@ -163,8 +154,7 @@ struct model_event {
 
 /* A CUDA context; its handle is the address of the struct. */
 struct model_context {
-    /* The number of retains without a release; 0 before the creation and after the destruction of the context. */
-    _Atomic int retained;
+    _Atomic int retained; /* the number of retains; 0 while the context does not exist */
     /* The number of blocking streams that are being captured.  While it is not 0, calls on the legacy stream fail. */
     _Atomic int capturing;
     int device;
@@ -175,14 +165,12 @@ struct model_context {
 
 struct model_device {
     struct model_context context;
-    /* The device's green context, which in the model covers the whole device. */
-    struct model_context green;
-    uint64_t capacity;      /* bytes; never changes */
-    uint64_t context_bytes; /* bytes for a context; never changes */
-    /* The bytes of the device that contexts, cuMemAlloc, pools, graphs and physical allocations use. */
-    uint64_t physical;
-    uint64_t graph_bytes; /* the part of `physical` that is reserved for graphs */
-    uint64_t graph_used;  /* the part of `graph_bytes` in allocated memory of graphs */
+    struct model_context green; /* the green context, which in the model covers the whole device */
+    uint64_t capacity;          /* bytes; never changes */
+    uint64_t context_bytes;     /* bytes for a context; never changes */
+    uint64_t physical;          /* all used bytes of the device, also those of contexts */
+    uint64_t graph_bytes;       /* the part of `physical` that is reserved for graphs */
+    uint64_t graph_used;        /* the part of `graph_bytes` in allocated memory of graphs */
     /* The virtual time when all work before the last free of graph memory is completed. */
     uint64_t graph_end_ns;
     uint64_t work_end_ns;     /* the virtual time when all submitted work is completed */
@@ -192,20 +180,18 @@ struct model_device {
     /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, while earlier work on the stream is still running. */
     struct model_direct *pending_frees;
     struct model_pool *default_pool; /* NULL until the program first uses the pool */
-    /* the pool from which cuMemAllocAsync allocates (cuDeviceSetMemPool); NULL means the default pool */
-    struct model_pool *current_pool;
+    struct model_pool *current_pool; /* set by cuDeviceSetMemPool; NULL means the default pool */
     struct model_host_block *host_blocks;
 };
 
 /* ---- Blocks ---- */
 
-/* An allocated block of device memory, in the tree weir__model.blocks.  The structs for blocks of pools, cuMemAlloc and
- * graphs begin with this struct. */
+/* An allocated block of device memory.  The structs for blocks of pools, cuMemAlloc and graphs begin with this one. */
 struct model_block {
-    struct model_node node; /* `key` is the start address of the block */
-    uint64_t bytes;         /* as the program requested */
+    struct model_node node;  /* `key` is the start address of the block */
+    uint64_t bytes;          /* as the program requested */
     struct model_pool *pool; /* NULL if cuMemAlloc or a graph has allocated the block */
-    int of_graph; /* set if the launch of a graph has allocated the block */
+    int of_graph;            /* set if the launch of a graph has allocated the block */
     int device;
     uint64_t id; /* unique among all allocations */
 };
@@ -217,7 +203,7 @@ enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, 
 /* One operation on a stream, or one step of a graph. */
 struct model_step {
     enum model_step_kind kind;
-    uint32_t value; /* for a fill: the value of each four bytes */
+    uint32_t value;                  /* for a fill: the value of each four bytes */
     uint64_t duration_ns;            /* virtual; 0 for an allocation or a free */
     uint64_t address, bytes;         /* the device memory that the operation uses */
     uint64_t owner;                  /* for weir__model_use */
@@ -239,20 +225,17 @@ struct model_thread {
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
     /* The thread's per-thread default stream on each device.  The stream is destroyed with the context. */
     struct model_stream *per_thread[MODEL_DEVICES];
-    /* The stream ids of `per_thread`, to detect destroyed streams. */
-    uint64_t per_thread_id[MODEL_DEVICES];
+    uint64_t per_thread_id[MODEL_DEVICES]; /* the ids of these streams, to detect destroyed ones */
     /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
-    /* Links in the list of all threads. */
-    struct model_thread *prev, *next;
+    struct model_thread *prev, *next; /* links in the list of all threads */
 };
 
 /* ---- The model ---- */
 
 struct model_fault {
-    /* the call that fails: 1 for the next call, 2 for the call after it; 0 if no failure is planned */
-    uint64_t countdown;
-    uint64_t then; /* the number of calls from the first failure to a second one, or 0 */
+    uint64_t countdown; /* the call that fails: 1 is the next call; 0 if no failure is planned */
+    uint64_t then;      /* the number of calls from the first failure to a second one, or 0 */
     CUresult result;
     int for_good;
 };
@@ -260,10 +243,8 @@ struct model_fault {
 struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
-    /* The real time that threads have spent in driver calls since the measurement began. */
-    _Atomic uint64_t host_ns;
-    /* The overhead of measuring one call. */
-    uint64_t measure_ns;
+    _Atomic uint64_t host_ns;     /* the real time in driver calls since the measurement began */
+    uint64_t measure_ns;          /* the overhead of measuring one call */
     struct model_profile profile; /* changes only at a reset */
     int device_count;             /* changes only at a reset */
     struct model_device devices[MODEL_DEVICES];
@@ -272,18 +253,15 @@ struct model {
     struct model_slab streams, events, pools, graphs, execs, memories;
     int pools_grew;        /* set if a pool has grown since the last reset */
     uint64_t handles_made; /* the number of physical allocations since the last reset */
-    /* All pools in the order of their creation.  A destroyed pool stays in the list while it has allocated blocks. */
+    /* All pools, the newest first.  A destroyed pool stays in the list while it has allocated blocks. */
     struct model_pool *live_pools;
     struct model_node *blocks; /* all allocated blocks, sorted by address */
     struct model_capture *captures;
-    /* All memory of graphs, allocated or not, sorted by address. */
-    struct model_node *graph_blocks;
+    struct model_node *graph_blocks; /* all memory of graphs, allocated or not, sorted by address */
     uint64_t next_stream_id, next_object_id;
-    /* weir__model_orders_collect() does nothing until a stream has this id */
-    uint64_t collect_at_id;
+    uint64_t collect_at_id; /* weir__model_orders_collect() does nothing before this stream id */
     struct model_thread *threads;
-    /* How often threads that have ended called each driver function. */
-    uint64_t retired_calls[WEIR_ENTRY_COUNT];
+    uint64_t retired_calls[WEIR_ENTRY_COUNT]; /* ended threads' calls of each driver function */
     /* The planned failures of each driver function.  The last element is for failures of any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
     uint64_t faults_injected;
@@ -298,7 +276,6 @@ static inline void weir__model_lock(void) {
 static inline void weir__model_unlock(void) {
     pthread_mutex_unlock(&weir__model.lock);
 }
-/* Unlocks the model and returns `result`, so that a function can end with one statement. */
 static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
@@ -309,7 +286,7 @@ extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 /* A period in which this thread's driver calls do not advance the shared virtual clock. */
 struct model_background {
     int on;
-    uint64_t ns; /* the virtual time of the thread's calls in the period */
+    uint64_t ns;       /* the virtual time of the thread's calls in the period */
     uint64_t start_ns; /* the real time when the period began, or 0 if real time is not measured */
     uint64_t host_ns;  /* weir__model.host_ns when the period began */
 };
@@ -335,8 +312,7 @@ void weir__model_wait_until(uint64_t ns);
 
 /* Returns the model's data of the calling thread; never NULL inside a driver call. */
 struct model_thread *weir__model_thread(void);
-/* Returns the model's data of the calling thread, and makes it if necessary.  Returns NULL if there is no host
- * memory. */
+/* Returns the calling thread's data, and makes the data if necessary.  Returns NULL if there is no host memory. */
 struct model_thread *weir__model_ensure_thread(void);
 
 /* Returns the current context of the calling thread, or NULL with the error code in *why. */
@@ -362,8 +338,7 @@ void weir__model_stream_drop(struct model_stream *stream);
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 /* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Begins an operation on a stream, and increments the stream's `seq`.  Like CUDA, makes the legacy stream and blocking
- * streams wait for each other. */
+/* Begins an operation on a stream.  Like CUDA, makes the legacy stream and blocking streams wait for each other. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
@@ -434,8 +409,7 @@ void weir__model_direct_drop_device(struct model_device *device);
 void weir__model_host_drop(struct model_device *device);
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
 
-/* Records in all pools that the host has waited for operation `seq` of stream `id`, and for the operations in
- * `after`. */
+/* Records in all pools that the host has waited for operation `seq` of stream `id` and the operations in `after`. */
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records in all pools that the host has waited for all work of a device. */
 void weir__model_pools_observe_device(int device);
@@ -468,8 +442,7 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
 /* Returns 1 if mappings allow this access to all of these bytes, else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
-/* Finds the mapping of a physical allocation at `address`, and the device of the memory.  Returns 1 on success, 0 if no
- * mapping contains the address. */
+/* Finds the mapping at an address, and the device of its memory.  Returns 1 on success, 0 if there is no mapping. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
 /* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is none. */
@@ -483,8 +456,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records that the last operation of the stream uses these bytes.  Checks the order of this use and the uses by other
- * owners. */
+/* Records that the stream's last operation uses these bytes, and checks its order against uses by other owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
 /* Checks that the free of these bytes is ordered after all uses.  `stream` is NULL if the host frees the bytes; the
@@ -493,11 +465,9 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 /* Records that the last operation of the stream uses a whole mapping. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Checks that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at
- * once. */
+/* Check that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at once, as
+ * does cuMemSetAccess when a device loses its access to the bytes. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
-/* Checks that the host has observed the completion of all uses of these bytes, since the device loses its access to the
- * bytes at once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed operation `seq` of stream `id`, and the operations in `after`. */
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
@@ -529,12 +499,10 @@ int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *d
                          struct model_identity *identity);
 /* Maps the memory of a pool of another process, and sets *device to its device.  Returns NULL on failure. */
 struct model_import *weir__model_import_open(int file, int *device);
-/* Unmaps the memory of an imported pool, and frees the structs of its blocks, which the caller has removed from the
- * tree of blocks. */
+/* Unmaps an imported pool's memory, and frees its blocks' structs, which are no longer in the tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data for a pointer to *data.  `offset` is the block's offset in its pool, `before` the pointer's
- * offset in the block. */
+/* Writes a pointer's export data.  `offset` is the block's offset in its pool, `before` the pointer's in the block. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
 /* Makes a struct for an imported block, or returns NULL on failure.  The caller adds it to the tree of blocks. */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model_ipc.c: exports the memory of a pool or a physical allocation to other processes, and imports it.  The README
- * here lists the driver's rules.
+/* model_ipc.c: exports the memory of a pool or a physical allocation to other processes, and imports it.
  *
- * The memory is a sparse file without a name.  The file of a pool is as large as the pool's address space.  Another
- * process that gets a descriptor maps the file.  Behind the memory, the file has the identity of the object (struct
- * tail).  A block is exported as its place in the file.  The model does not check that the importing process frees a
- * block first.
+ * The memory is a sparse file without a name, which other processes map.  The file of a pool is as large as the pool's
+ * address space.  Behind the memory, the file has the identity of the object (struct tail).  A block is exported as its
+ * place in the file.  The model does not check that the importing process frees a block first.
  */
 #include "driver/model/model_inside.h"
 
@@ -19,7 +17,7 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* An exported file consists of the memory and this struct behind it. */
+/* The end of an exported file, behind the memory. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;

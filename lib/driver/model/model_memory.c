@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_memory.c: cuMemAlloc and cuMemFree, the count of free device memory, copies and fills, and page-locked host
- * memory.  The README here lists the driver's rules.
+/* model_memory.c: cuMemAlloc and cuMemFree, the free bytes of devices, copies, fills, and page-locked host memory.
  *
  * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
  * large cuMemAlloc block has its own mapping of whole pages of 2 MiB, so an access after the free faults.  Small blocks
  * share pages.  A bitmap of the page's units of 512 bytes shows the first fit.  A page is freed with its last block.
  *
- * The model runs copies and fills at once, in host memory, and charges their stream the time.  A captured copy or fill
- * runs when the graph is launched.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time.
  */
 #include "driver/model/model_inside.h"
 
@@ -33,9 +31,8 @@ struct model_direct {
     struct model_device *device;
     struct model_page *page; /* NULL if the block is large and has its own mapping */
     char *base;
-    size_t mapped; /* the size of a large block's mapping */
-    /* The virtual time when the work before cuMemFreeAsync of the block is completed. */
-    uint64_t end_ns;
+    size_t mapped;   /* the size of a large block's mapping */
+    uint64_t end_ns; /* the virtual time when the work before cuMemFreeAsync is completed */
     struct model_direct *prev, *next;
 };
 
@@ -136,7 +133,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds a place for a small block of `count` grains.  Returns 0 on success, -1 if the device is full. */
+/* Places a small block of `count` grains, in a fresh page if necessary.  Returns 0, or -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -236,8 +233,7 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Checks the cuMemAlloc blocks of a device, and adds their bytes to *physical.  Returns NULL, or a text about an
- * error. */
+/* Checks the device's cuMemAlloc blocks, and adds their bytes to *physical.  Returns NULL, or a text about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->pending_frees}, *direct;
     const struct model_page *page;
@@ -347,8 +343,7 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block of cuMemAlloc after the present work of `stream`.  If `stream` is NULL, waits for the device, as
- * cuMemFree does. */
+/* Frees a cuMemAlloc block after the present work of `stream` or, if `stream` is NULL, after a wait for the device. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -425,8 +420,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested, as a
- * real driver does. */
+/* Sets *bytes to the size that the program requested, as a real driver does. */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;

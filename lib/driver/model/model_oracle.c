@@ -10,8 +10,6 @@
  * cuMemFree waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host
  * must have observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped
  * at two addresses, a use at one address must be ordered after the uses at the other, whose owner does not change.
- *
- * The oracle keeps a text about the first fault only.
  */
 #include "driver/model/model_inside.h"
 
@@ -20,13 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes whose last uses all belong to one owner.  An owner is the unique id of a block. */
+/* A range of bytes whose last uses all belong to one owner. */
 struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* The last operation of each stream that used this memory. */
-    struct model_orders uses;
+    struct model_orders uses; /* the last operation of each stream that used this memory */
 };
 
 static struct {
@@ -143,8 +140,7 @@ static void drop_share(struct model_share *share) {
     remove_share_from(&oracle.shares, share);
 }
 
-/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but
- * reports no false fault. */
+/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -191,8 +187,7 @@ static int is_ordered_after_all(const struct model_stream *stream,
     return 1;
 }
 
-/* Checks that a new use is ordered after all uses by other owners, and removes those.  `stream` is NULL for the
- * host. */
+/* Checks that a new use is ordered after all uses by other owners, and removes them.  A NULL `stream` is the host. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -303,8 +298,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         record_operation(share, stream);
 }
 
-/* Checks that the host has observed the completion of all uses of mappings that become inaccessible, and removes these
- * uses. */
+/* Checks that the host has observed the end of all uses of mappings that become inaccessible.  Removes these uses. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
@@ -320,7 +314,6 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* Removes the uses, because the host has observed their completion. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "access taken before the host saw its uses done");
 }

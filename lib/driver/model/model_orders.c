@@ -84,8 +84,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes the streams that are not in `named` from the `after` lists of a context's streams and events.  Skips an event
- * that was recorded in a stream capture, since its list contains steps of the capture. */
+/* Keeps only streams of `named` in a context's lists of orders.  Skips captured events, which list captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool.c: memory pools: creation and destruction, access, attributes, trims, and pools that several processes
- * share.  The README here lists the driver's rules. */
+/* model_pool.c: the creation and destruction of memory pools, their access, attributes, trims, export and import. */
 #include "driver/model/model_pool.h"
 
 #include <stdio.h>
@@ -10,8 +9,7 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if the driver accepts this `usage`, else 0.  Decompression is valid even without such hardware (measured
- * for pools). */
+/* Decompression is a valid `usage` even on a device without such hardware (measured for pools). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -145,8 +143,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 }
 
 /* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured).
- * Until then, a real driver returns INVALID_VALUE.  In the model, the next physical allocation reuses the memory
- * (assumed). */
+ * Earlier calls return INVALID_VALUE.  In the model, the next physical allocation reuses the memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;

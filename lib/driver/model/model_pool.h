@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* model_pool.h: the struct of a memory pool on the device model.  model_pool_alloc.c selects the memory for each
- * request; model_pool.c has all other functions of pools.
- *
- * Locks: the caller holds the model's lock, unless a comment says otherwise.
- */
+ * request; model_pool.c has all other functions of pools. */
 #ifndef WEIR_MODEL_POOL_H
 #define WEIR_MODEL_POOL_H
 
@@ -15,21 +12,17 @@ struct model_pool {
     struct model_range range;
     uint64_t most_units; /* maxSize in units, rounded up, or UINT64_MAX */
     uint64_t threshold;
-    /* The attributes CU_MEMPOOL_ATTR_REUSE_..., for example REUSE_ALLOW_OPPORTUNISTIC. */
-    int follow_events, opportunistic, internal;
-    CUmemAccess_flags access[MODEL_DEVICES]; /* the access of each device to the pool's blocks */
-    /* set if the pool can be exported to other processes; its memory is then in a file */
-    int is_shared;
+    int follow_events, opportunistic, internal; /* the attributes CU_MEMPOOL_ATTR_REUSE_... */
+    CUmemAccess_flags access[MODEL_DEVICES];    /* the access of each device to the pool's blocks */
+    int is_shared; /* set if other processes can import the pool; its memory is then in a file */
     struct model_identity identity;
-    /* the memory of another process's pool, if this pool was imported; else NULL */
-    struct model_import *import;
+    struct model_import *import; /* another process's memory if this pool was imported, else NULL */
     int destroyed;
     CUmemPoolProps properties;
     uint64_t live; /* the number of allocated blocks */
     /* The requested bytes of all allocated blocks (USED_MEM_CURRENT), and their maximum (USED_MEM_HIGH). */
     uint64_t used, used_high;
-    /* The bytes of blocks that cuMemFree has freed.  `used` still includes these bytes (measured). */
-    uint64_t unused;
+    uint64_t unused; /* the bytes that cuMemFree has freed; `used` still includes them (measured) */
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
     /* After this many physical allocations, a call with the freed pool ends the process.  0 before the free. */
@@ -56,8 +49,7 @@ static inline void drop_if_done(struct model_pool *pool) {
 
 /* Locks the model, and returns the pool with this handle.  If there is none, unlocks the model and returns NULL. */
 struct model_pool *weir__model_pool_find(CUmemoryPool handle);
-/* Returns the pool from which cuMemAllocAsync allocates on the device.  Returns NULL if there is no memory to make the
- * default pool. */
+/* Returns the device's pool for cuMemAllocAsync, or NULL if there is no memory to make the default pool. */
 struct model_pool *weir__model_pool_current(struct model_device *device);
 
 #endif

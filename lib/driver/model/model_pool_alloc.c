@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_alloc.c: allocates blocks from memory pools and frees blocks.  The README here lists the driver's rules.
+/* model_pool_alloc.c: allocates blocks from memory pools, and frees blocks.
  *
  * An allocation tries these steps in turn.  A span is a range of pool memory (model_span.h, with the rules R1 to R7).
  * A program can switch off the steps for which an attribute is named.
@@ -18,8 +18,7 @@
 
 /* ---- allocation ---- */
 
-/* Makes freed memory usable by all streams once the work before the free is completed.  The driver does so for a
- * request, but not for a trim. */
+/* Makes all completed spans free for all streams.  The driver does so for a request, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -43,8 +42,7 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects a span that was freed up to operation `seq` and is completed at `now_ns`.  Tries the best fit first, then the
- * oldest span that fits. */
+/* Selects a span freed up to operation `seq` and completed at `now_ns`: the best fit, or else the oldest that fits. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -291,8 +289,7 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* Removes a block from the tree of allocated blocks, and subtracts it from the pool's counters.  The caller must free
- * the returned span. */
+/* Removes a block from the tree of blocks and from its pool's counters.  The caller must free the returned span. */
 static struct model_span *remove_allocated_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -327,8 +324,7 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block after the present work of `stream`.  Without host memory for the record of this work, waits for the
- * work and frees the block at once. */
+/* Frees a block after the present work of `stream`.  Without host memory to record this work, waits for the work. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -94,8 +94,7 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Parses one line, `key = value`, and sets the field.  Changes the text of the line.  Returns 0 on success, -1 with the
- * reason in *failure. */
+/* Parses one line, `key = value`, and changes its text.  Returns 0 on success, -1 with the reason in *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;

@@ -10,8 +10,7 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* The attributes of pointers and the kinds of memory: X(name, value).  The comment behind an attribute gives the C type
- * of its value. */
+/* Attributes of pointers, and kinds of memory: X(name, value).  A comment gives the C type of an attribute's value. */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
     X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)        /* CUcontext, or NULL for a block of a pool */       \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)    /* unsigned int */                                   \
@@ -37,8 +36,7 @@ enum {
 };
 #endif
 
-/* The driver calls that programs make and weir does not: X(base name, similar call of the driver table, exported
- * symbol, first version, (parameters), (arguments)). */
+/* The calls: X(base name, similar call of the driver table, symbol, first version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_sequence.c: records the sequence of driver calls, as a digest and as lines of text, by which a test compares
- * two runs.
+/* model_sequence.c: records driver calls as a digest and as lines of text, by which a test compares two runs.
  *
  * For each call, the sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the
  * result.  It contains no addresses or times, which differ between runs.  Streams, events and pools are numbered in the
@@ -15,8 +14,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
-    /* A digest of each driver call's name. */
-    uint64_t entries[WEIR_ENTRY_COUNT];
+    uint64_t entries[WEIR_ENTRY_COUNT]; /* a digest of each driver call's name */
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
 
@@ -57,8 +55,7 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number that identifies a stream, event or pool in the recording, or UINT64_MAX on failure.  A destroyed
- * object keeps its number. */
+/* Returns an object's number in the recording, or UINT64_MAX on failure.  A destroyed object keeps its number. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

@@ -76,7 +76,6 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes, unless the last check was less than OWNER_CHECK_NS ago. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -169,8 +168,7 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes that all processes but the one of slot `without` have allocated.  With `wanted`, adds planned
- * allocations. */
+/* Returns the sum of allocated bytes in all slots but `without`.  With `wanted`, adds planned allocations. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

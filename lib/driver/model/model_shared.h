@@ -6,9 +6,8 @@
 
 #include <stdint.h>
 
-/* Makes this process share the memory of the modelled devices, if WEIR_MODEL_SHARED is set.  A second call frees the
- * memory that the process had.  Returns 0 on success.  On failure returns -1 with errno; EEXIST means that the file has
- * other contents. */
+/* Joins the processes that share the modelled devices, if WEIR_MODEL_SHARED is set.  A second call frees this process's
+ * memory.  Returns 0 on success.  On failure returns -1 with errno; EEXIST means that the file has other contents. */
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);
@@ -16,8 +15,7 @@ int weir__model_shared_is(void);
 uint64_t weir__model_shared_key(void);
 /* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);
-/* Allocates bytes of a device for this process.  Returns 0 on success, -1 if all processes together would have more
- * than `capacity`. */
+/* Allocates bytes for this process.  Returns 0 on success, -1 if all processes together would exceed `capacity`. */
 int weir__model_shared_alloc(int device, uint64_t capacity, uint64_t bytes);
 void weir__model_shared_free(int device, uint64_t bytes);
 

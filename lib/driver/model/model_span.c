@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules of placement.  An operation
- * first maps memory, and no later step can fail, since weir__model_range_allocate_spares has allocated all structs
- * before. */
+ * first maps memory.  No later step can fail, since weir__model_range_allocate_spares() has allocated all structs. */
 #include "driver/model/model_span.h"
 
 #include <fcntl.h>
@@ -406,8 +405,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps memory for all units in [from, to) that have none.  Returns 0 on success.  On failure returns -1 and leaves
- * these units without memory. */
+/* Maps memory for all units in [from, to) that have none.  On failure, returns -1 and leaves them without memory. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 

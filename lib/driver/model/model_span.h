@@ -2,11 +2,9 @@
 /* model_span.h: the address range of one pool.  The range is divided into spans, which say how each byte is used, and
  * into units of equal size, some of which have physical memory.
  *
- * The spans cover the range without gaps.  A list contains the spans in the order of their addresses.  A span is one of
- * these:
+ * The spans cover the range without gaps, and are in a list by address.  A span is one of these:
  *   used      a live block;
- *   pending   memory that was freed on a stream whose work may not be completed; the span is in the queue of the
- *             stream;
+ *   pending   memory that was freed on a stream whose work may not be completed, in the queue of this stream;
  *   free      memory that every stream may use.  A free span is backed if all its units have physical memory.  The last
  *             span of a range is free, and ends far behind all memory that was ever used.
  * Physical memory is added and removed in units.  Adjacent pending spans of one stream merge, and adjacent free spans
@@ -15,20 +13,14 @@
  * These are the rules of placement, measured as the README here says.
  *   R1  best fit; among spans of equal size, the span that was freed first;
  *   R2  a block is cut from the start of its span;
- *   R3  the model tries the stream's own pending spans first, then backed free spans; a block never covers spans of
- *       both kinds;
+ *   R3  the model tries the stream's own pending spans, then backed free spans; no block covers spans of both kinds;
  *   R4  then the model tries pending spans of other streams: first the spans whose free is ordered before the request,
  *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
- *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that is large
- *       enough;
- *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; within a
- *       stream, the span that was freed last is the first;
- *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block
- *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
- *       device;
+ *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that fits;
+ *   R5  then all completed pending spans become free: streams in the order of R4, and a stream's last freed span first;
+ *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block that lack memory
+ *       get the memory of units in other free spans, highest address first, and then new memory of the device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
- *
- * This file must not depend on devices, costs or pool attributes.  It uses only the id of a stream.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
@@ -38,14 +30,13 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  It links a pending or free span into a tree that is sorted by size, then by the time
-     * of insertion. */
+    /* Must be the first member.  Links a pending or free span into a tree by size, then by time of insertion. */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are for freed spans whose stream may still run earlier work. */
+    /* The members below are for pending spans. */
     struct model_queue *queue;
     /* Links in the stream's queue of freed spans; the oldest was freed first. */
     struct model_span *older, *newer;
@@ -53,13 +44,12 @@ struct model_span {
     uint64_t seq, end_ns;
 };
 
-/* The spans that were freed on one stream.  The stream's work before a free may still be running. */
+/* The pending spans of one stream. */
 struct model_queue {
     uint64_t stream_id; /* the stream may be destroyed */
     int device;
     int is_stream_destroyed; /* set if the stream was destroyed; the queue is then removed once it is empty */
-    /* The stream's last launch (a kernel, a fill or a copy) whose work has begun. */
-    uint64_t begun;
+    uint64_t begun; /* the number of the stream's last launch (a kernel, a fill or a copy) */
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
@@ -74,16 +64,13 @@ struct model_range {
     unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
     uint64_t units;            /* the number of units with physical memory */
     uint64_t top;              /* the number of units up to the last one with physical memory */
-    /* The number of units with physical memory that lie completely in free spans. */
-    uint64_t movable_units;
-    /* The number that was last given to a span.  Among spans of equal size, the one with the lowest number is used
-     * first. */
+    uint64_t movable_units; /* the units with physical memory that lie completely in free spans */
+    /* The number that the last inserted span got.  Among spans of equal size, the lowest number is used first. */
     uint64_t turn;
     struct model_span *first, *last;
     /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */
     struct model_node *backed, *partial;
-    /* One queue of freed spans for each stream, in the order of the streams' first requests. */
-    struct model_queue *queues;
+    struct model_queue *queues; /* one for each stream, in the order of their first requests */
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
@@ -92,14 +79,12 @@ struct model_range {
  * Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the structs for the next operation on the range, so that the operation cannot fail halfway.  Returns 0 on
- * success, -1 if there is no host memory. */
+/* Allocates the structs for the next operation, so that it cannot fail halfway.  Returns 0 on success, else -1. */
 int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of `span` and, if necessary, from the spans behind it.  The block's units must have
- * physical memory already. */
+/* Cuts a block from `span` and, if necessary, the spans behind it.  The block's units must have physical memory. */
 struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
                                          uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
@@ -112,8 +97,7 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * that the block gets from other free spans.  On failure returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory where the next block would be placed, but makes no block.  Returns 0 on success.  On failure
- * returns -1 and changes nothing. */
+/* Adds physical memory where the next block would lie.  Returns 0 on success.  On failure returns -1 without change. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */
@@ -125,17 +109,15 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
  * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes the spans of a queue whose work is completed at `now_ns` free for all streams.  Removes the queue of a
- * destroyed stream once it is empty. */
+/* Make the spans of a queue free for all streams, if their work is completed at `now_ns`, or if they were freed up to
+ * operation `seq`.  Remove the queue if it is then empty and its stream was destroyed. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
-/* Makes the spans that were freed up to operation `seq` free for all streams.  Removes the queue of a destroyed stream
- * once it is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
 /* Records a stream at its first request. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Handles the destruction of a stream.  Its queue of spans is removed once it is empty. */
+/* Makes the completed spans of a destroyed stream free for all streams.  Its queue is removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Unmaps the memory of up to `units` free units, highest address first.  Returns the number of unmapped units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

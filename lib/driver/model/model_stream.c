@@ -2,10 +2,9 @@
 /* model_stream.c: streams, events, and the virtual work on them.
  *
  * A stream has a count of operations, and the time when all its submitted work is completed.  New work begins at this
- * time or now, whichever is later.  Besides times, the model keeps the order of work: each stream has a list of orders
- * (model_orders.c): its next work comes after operation q of stream X.  A record copies the list to the event; a wait
- * for the event adds the list to the waiting stream.  The legacy stream and the blocking streams of a context wait for
- * each other (CUDA's rule), so each use of one adds these orders, too.
+ * time or now, whichever is later.  Besides times, each stream has a list of the operations for which its next work
+ * waits (model_orders.c).  A record copies the list to the event; a wait for the event adds the list to the waiting
+ * stream.  By CUDA's rule, the legacy stream and the blocking streams of a context wait for each other.
  *
  * If the stream is being captured, the operation becomes a step of a graph instead (model_capture.c).
  */
@@ -99,8 +98,7 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* Returns the calling thread's per-thread default stream in the current context, and creates it if necessary.  Returns
- * NULL with the error code in *why if all stream handles are in use. */
+/* Returns the thread's default stream, and creates it if necessary.  Returns NULL with *why if no handle is free. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -172,8 +170,7 @@ static CUresult check_host_wait(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_check_unsafe() : why;
 }
 
-/* Records that the host has waited for the stream's work up to `seq`.  A query of the stream has no such effect
- * (measured). */
+/* Records that the host has waited for a stream's work up to `seq`.  A stream query has no such effect (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_observe(id, seq, after);
@@ -487,7 +484,6 @@ CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUev
     return weir__model_unlocked(result);
 }
 
-/* Makes the stream wait for the event.  Does nothing if the event was never recorded. */
 static void wait_for(struct model_stream *stream, const struct model_event *event) {
     weir__model_stream_touch(stream);
     if (event->stream_id) {

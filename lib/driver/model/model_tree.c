@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_tree.c: ordered sets of nodes, as treaps.  No function is recursive, so even a deep tree needs little stack.
- *
- * This file must not depend on the structs that contain the nodes, or on any lock.
- */
+/* model_tree.c: ordered sets of nodes, as treaps.  No function is recursive, so even a deep tree needs little stack. */
 #include "driver/model/model_inside.h"
 
 static uint64_t priority(const struct model_node *node) {

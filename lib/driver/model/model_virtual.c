@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_virtual.c: physical allocations, reservations of address space, and mappings.  The README here lists the
- * driver's rules.
+/* model_virtual.c: physical allocations, reservations of address space, and mappings.
  *
  * All physical allocations are parts of one sparse file without a name, which grows with each allocation.  So an
  * allocation takes no host memory before it is accessed, keeps its contents at another address, and may be mapped at
- * several addresses at once.  A free frees the pages of the file; this part of the file is never used again.  An
- * allocation that other processes may import has its own file (model_ipc.c).  A reservation is host address space
- * without access.  The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file are one
- * range.
+ * several addresses at once.  A free frees pages of the file; this part of the file is never used again.  An allocation
+ * that other processes may import has its own file (model_ipc.c).  A reservation is host address space without access.
+ * The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file are one range.
  */
 #include "driver/model/model_inside.h"
 
@@ -26,11 +24,9 @@ struct model_memory {
     uint64_t bytes;
     uint64_t place; /* the offset of the memory in the file that contains it */
     uint32_t mappings;
-    /* The descriptor of the file that contains only this memory; -1 if the memory is in `space.file`. */
-    int file;
-    /* How many times the handle must still be released.  At 0, only mappings keep the memory. */
-    int references;
-    short decompresses;     /* set if hardware may decompress into the memory */
+    int file; /* the file that contains only this memory; -1 if the memory is in `space.file` */
+    int references;     /* the number of releases to come; at 0, only mappings keep the memory */
+    short decompresses; /* set if hardware may decompress into the memory */
     short belongs_to_other; /* set if another process has created the allocation */
 };
 
@@ -104,7 +100,6 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* Makes a reservation of address space, and stores its address in *address. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -158,7 +153,6 @@ static int extend_file(uint64_t bytes) {
     return 0;
 }
 
-/* Makes a physical allocation and stores its handle in *handle. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
@@ -187,8 +181,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation without a handle and mappings.  If the host fails to free the pages, the pages stay until
- * the reset of the model. */
+/* Frees a physical allocation if it has no handle and no mapping.  If fallocate fails, the pages stay until a reset. */
 static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
@@ -229,8 +222,7 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports a physical allocation of another process from its file, and stores a handle in *handle.  The caller must
- * close `file`. */
+/* Imports a physical allocation of another process, and stores a handle in *handle.  The caller must close `file`. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -314,8 +306,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps memory at an address, also to change the protection.  mprotect would be slow under Valgrind.  Returns 0 on
- * success, else -1. */
+/* Maps memory, also to change its protection, since mprotect is slow under Valgrind.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -482,7 +473,6 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Returns CUDA_SUCCESS, or an error if a property of a new physical allocation is invalid or unsupported. */
 static CUresult check_memory_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -667,8 +657,7 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Checks all mappings.  Adds the number of mappings with memory of the device to *count.  Returns NULL, or a text about
- * an error. */
+/* Checks all mappings, and counts those of the device's memory.  Returns NULL, or a text about an error. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
     uint64_t end = 0;
