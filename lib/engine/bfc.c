@@ -6,16 +6,16 @@
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
 
-/* ---- growth ---------------------------------------------------------------------------------- */
+/* ---- growth by new regions ------------------------------------------------------------------- */
 
-/* Allocates a region of *bytes bytes, or a whole page of the driver if the caches need one. */
+/* Allocates a region of *bytes bytes, or of 2 MiB (a page of cuMemAlloc) if its address does not suit the caches. */
 static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* If cuMemFree fails, tries once more: weir has no record of the memory, and could not free it later. */
+    /* If cuMemFree fails, tries once more, since weir has no record of the memory, and could not free it later. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= WEIR_DRIVER_PAGE || weir__heap_room(h) < WEIR_DRIVER_PAGE)
@@ -69,7 +69,7 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* BFC's growth policy tries ever smaller sizes, so it does not use state.device_free. */
+    /* TensorFlow's growth policy (BFC) retries with smaller regions instead of using the device's free memory. */
     state.device_free =
         h->e.options->growth == WEIR_GROWTH_BFC ? SIZE_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
@@ -87,7 +87,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);
-    /* If the limit leaves less than a page of the driver (2 MiB), reports the limit as the cause. */
+    /* If the limit leaves less than 2 MiB (a page of cuMemAlloc), reports the limit as the cause. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < WEIR_DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -101,7 +101,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks.  cuMemFree waits for the device, so all earlier frees have then completed. */
+/* Frees a region without live blocks.  cuMemFree waits for the device, so all work on freed blocks is then complete. */
 static CUresult free_region(struct weir_heap *h, const struct weir_extent *region) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = WEIR_IN_SCOPE(driver, h->e.device->context, driver->cuMemFree(region->base));
@@ -120,7 +120,7 @@ static int next_region(const struct weir_heap *h, struct weir_extent *region) {
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes with no live or deferred block.  Returns 1 on success, else 0. */
+/* Finds the largest region of at most `most` bytes with no live block, and no freed block that several streams use. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -141,7 +141,7 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Modes other than WAIT need a single stream without pending frees, since cuMemFree waits. */
+/* Frees idle regions.  Since cuMemFree waits, modes other than WAIT need a single stream whose frees have completed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -171,11 +171,11 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     }
     room = weir__size_subtract(weir__engine_limit(&h->e), h->total - idle);
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* A region smaller than a driver page may have an address that the caches cannot use. */
+    /* A region smaller than 2 MiB (a page of cuMemAlloc) may have an address that the caches cannot use. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < WEIR_DRIVER_PAGE ? 0 : added;
 }
 
-/* ---- opening and closing --------------------------------------------------------------------- */
+/* ---- opening and closing the engine ---------------------------------------------------------- */
 
 static void bfc_close(struct weir_heap *h) {
     struct weir_driver_scope scope;

@@ -43,7 +43,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block, or a whole page of the driver if the caches need one. */
+/* Allocates a block.  If its address does not suit the caches, allocates at least 2 MiB (a driver page) instead. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -75,7 +75,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* On a captured stream, returns E_CAPTURE to the caches, which then free the block after the capture. */
+    /* If the stream is being captured, returns E_CAPTURE to the caches, which free the block after the capture. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

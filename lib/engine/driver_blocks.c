@@ -120,7 +120,7 @@ int weir__async_is_pending(struct weir_async *async) {
     return result != CUDA_SUCCESS; /* after a failed query, frees may be pending */
 }
 
-/* ---- sizes ---- */
+/* ---- sizes of live blocks ---- */
 
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit) {
     int fits;
@@ -162,7 +162,7 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out) {
     weir__lock_give(&sizes->lock);
 }
 
-/* ---- graphs ---- */
+/* ---- addresses of blocks, and blocks inside CUDA graphs ---- */
 
 int weir__addresses_add(struct weir_address_table *t, CUdeviceptr block, uintptr_t value) {
     int is_added;
@@ -199,7 +199,7 @@ uintptr_t weir__addresses_remove(struct weir_address_table *t, CUdeviceptr block
     return value;
 }
 
-/* Destroys the pool of memory nodes, which existing graphs do not need.  The caller holds the lock or closes `n`. */
+/* Destroys the pool of `n`, which existing CUDA graphs do not need.  The caller holds n->lock or closes `n`. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
@@ -218,7 +218,7 @@ void weir__nodes_close(struct weir_nodes *n) {
     weir__async_close(&n->async);
 }
 
-/* The caller holds the lock of `n`. */
+/* The caller holds n->lock. */
 static weir_status allocate_node(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? destroy_node_pool(n) : CUDA_SUCCESS;

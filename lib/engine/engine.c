@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The last entry of survey->by counts all streams that have no entry. */
+/* If survey->by is full, its last entry counts all streams that have no entry of their own. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -69,7 +69,7 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
     return 1;
 }
 
-/* The driver reports a block freed by cuMemFree as used until a trim (H200, driver 580). */
+/* Trims a driver's pool first, since it reports blocks freed by cuMemFree as used until a trim (H200, driver 580). */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

@@ -6,7 +6,7 @@
  *
  * Stream order.  `alloc` returns a block that may be used on the request's stream at once.  After a `free` on a
  * stream, the engine may allocate the memory on this stream again at once.  For another stream, the engine must first
- * observe that the free has completed, or make the other stream wait for the free.
+ * know that all work before the free has completed, or make the other stream wait for this work.
  */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -24,30 +24,30 @@
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
-/* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
+/* The driver grows and shrinks a CUDA memory pool in steps of this size (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
-/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
+/* cuMemAlloc maps memory in pages of this size.  Several smaller blocks share a page, at multiples of 512 bytes. */
 #define WEIR_DRIVER_PAGE ((size_t)2 << 20)
 
-/* Returned by `free_batch` if the blocks are freed, and the stream should now record an event for other streams. */
+/* Returned by `free_batch` if the blocks are freed, and if the caller should now record an event, for other streams. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
 /* Values of `id` in `free_batch`: all work on the blocks has completed (OBSERVED), or the stream is unknown. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* A value of weir_request.at: any address far from all blocks, so that the new block can grow in place. */
+/* A value of weir_request.at: any address far from all blocks, so that the program can later extend the new block. */
 #define WEIR_ENGINE_FAR UINT64_MAX
 
-/* ---- a request --------------------------------------------------------------------------------- */
+/* ---- a request for memory ---------------------------------------------------------------------- */
 
 enum {
     /* The engine calls the driver even if the device reports too little free memory: the report may be too low. */
     WEIR_REQUEST_FORCED = 1,
-    /* The stream is captured, so the block is a memory node of a graph. */
+    /* The stream is being captured, so the block was allocated inside a CUDA graph (as a memory node). */
     WEIR_REQUEST_CAPTURED = 2,
-    /* The block is a slab, which a cache cuts into small blocks.  The cache frees a slab in a call on the request's
-     * stream, or after all work on the slab has completed. */
+    /* The block is a slab, which a per-stream cache cuts into small blocks.  The cache frees a slab in a call on the
+     * request's stream, or after all work on the slab has completed. */
     WEIR_REQUEST_SLAB = 4
 };
 
@@ -55,10 +55,10 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Results of the mapped and bfc engines.  `room`: the bytes that the stream may free before it must record an
-     * event.  `lacked`: the number of requests so far that found no free memory. */
+    /* Results of the mapped and bfc engines.  `room`: the bytes that may be freed on the stream before weir must record
+     * an event there.  `lacked`: the number of requests so far that found no idle memory. */
     uint64_t room, lacked;
-    /* The number of calls that are passing blocks to the engine, or NULL.  A heap subtracts 1 after the frees. */
+    /* A counter of calls that are passing blocks to the engine, or NULL.  heap.c subtracts 1 after the frees. */
     _Atomic uint32_t *moving;
 };
 
@@ -70,13 +70,13 @@ struct weir_request {
     /* The block's address, 0 for any address, or WEIR_ENGINE_FAR.  If the address is not free, the request fails. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not captured. */
+    /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not being captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
     /* Blocks that the engine frees before it allocates, or NULL.  The engine then sets freed->count to 0. */
     struct weir_freed *freed;
-    int kind; /* the part of the address range (heap.h); set by the heap */
+    int kind; /* the part of the address range for the block (WEIR_HEAP_...); set by the heap */
     int grew; /* set if reserved memory has grown */
     /* Set if the request failed without a driver call, since the device reported too little free memory. */
     int is_predicted;
@@ -89,7 +89,7 @@ static inline int weir__is_failure(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
-/* ---- queries ------------------------------------------------------------------------------------ */
+/* ---- queries about an engine's memory ----------------------------------------------------------- */
 
 /* A block, or another range of device addresses. */
 struct weir_extent {
@@ -124,7 +124,7 @@ struct weir_memory_files {
 
 typedef void weir__engine_visit_fn(void *context, const struct weir_extent *extent);
 
-/* A query of an engine's objects.  If `show` is NULL, the engine only counts the objects. */
+/* A query that lists an engine's objects of one kind.  If `show` is NULL, the engine only counts the objects. */
 struct weir_visit {
     enum weir_visited what;
     uint64_t address; /* for WEIR_VISIT_BLOCK_AT and WEIR_VISIT_REGION_AT */
@@ -146,13 +146,13 @@ enum {
 struct weir_survey {
     unsigned what;
     uint64_t id; /* the caller's stream, or 0 if unknown */
-    /* The cached bytes that the caller will release to the device before its next request.  They raise `largest`. */
+    /* Cached bytes that the caller will release to the device before its next request, so that `largest` is higher. */
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
     /* The value of `largest_free` if all streams were idle. */
     uint64_t largest_free_at_rest;
-    /* Free bytes that wait for work of other streams; `by` lists the bytes for each such stream. */
+    /* Freed bytes that other streams' work may still use; `by` lists the bytes for each such stream. */
     uint64_t pending;
     size_t streams;
     struct {
@@ -160,7 +160,7 @@ struct weir_survey {
     } by[WEIR_SURVEY_STREAMS];
     /* The largest request that would certainly succeed, now or after OOM recovery; 0 if unknown. */
     uint64_t largest;
-    /* `waiting`: the pending frees with an event.  `silent`: the streams with frees that have no event. */
+    /* `waiting`: the frees whose event is pending.  `silent`: the streams with frees after which there is no event. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -171,12 +171,12 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* Records an event for the frees of `stream`, if necessary.  The stream must not be captured. */
+    /* Records an event after the frees on `stream`, if one is due.  The stream must not be in a capture. */
     WEIR_TRIM_MAINTAIN,
-    /* Makes the frees of the stream `id` available to other streams.  The stream must exist and must not be captured.
-     * If `id` is 0, does nothing, but returns WEIR_E_BUSY if the engine's lock is held. */
+    /* Makes memory that was freed on the stream `id` available to other streams.  The stream must exist and must not be
+     * in a capture.  If `id` is 0, does nothing, but returns WEIR_E_BUSY if the engine's lock is held. */
     WEIR_TRIM_PUBLISH,
-    /* Releases idle memory whose work has completed, until at most `keep` bytes are reserved.  Does not wait. */
+    /* Releases idle memory that stream work no longer uses, until at most `keep` bytes are reserved.  Does not wait. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -191,7 +191,7 @@ struct weir_trim {
 
 /* ---- an engine --------------------------------------------------------------------------------- */
 
-/* Where an engine reports growth and trims. */
+/* The objects to which an engine reports growth and trims. */
 struct weir_event_sink {
     struct weir_counters *counters;
     struct weir_process_peers *peers; /* other weir processes, or NULL */
@@ -206,7 +206,7 @@ enum {
     WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse.  Without this trait, the driver does. */
     WEIR_ENGINE_SUBALLOCATES = 2,
-    /* The setting grow-ahead is on.  The allocator sets this trait before the first request. */
+    /* Background growth is on (the setting grow-ahead).  The allocator sets this trait before the first request. */
     WEIR_ENGINE_GROWS_AHEAD = 4
 };
 
@@ -214,9 +214,9 @@ struct weir_engine;
 struct weir_address_table;
 
 struct weir_engine_ops {
-    /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
+    /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT at once; OOM recovery then waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
-    /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
+    /* Frees a block.  `uses` (or NULL) lists other streams that use the block.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     /* Frees live blocks on the stream `id`, although the current call may be on another stream.  If `id` is
@@ -227,12 +227,12 @@ struct weir_engine_ops {
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
     weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
-    /* Fills the engine's fields of *out. */
+    /* Sets the fields of *out that the engine knows. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Calls visit->show under the lock for each object of visit->what.  Returns their number, -1 if not supported. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Releases all memory.  The caller has freed all blocks, and no free is pending, unless the device is lost. */
+    /* Releases all memory.  Unless the device is lost, all blocks are freed, and no stream work may still use them. */
     void (*close)(struct weir_engine *e);
 };
 
@@ -242,7 +242,7 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  Each
+    /* The number of requests that found no idle memory, plus the number of the program's signals of low memory.  Each
      * large free reads this field, so requests must not write to its cache line. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
@@ -252,15 +252,15 @@ struct weir_engine {
     /* The bytes of one step of background growth, or 0 for none.  A step holds the driver's lock for about 0.1 ms. */
     size_t step_bytes;
     unsigned traits;
-    /* The driver's pool that the memory comes from, or NULL.  weir cannot query the pool's pending frees. */
+    /* The driver's pool from which blocks come, or NULL.  weir cannot query whether a free in it has completed. */
     CUmemoryPool driver_pool;
-    struct weir_address_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
+    struct weir_address_table *graphs; /* the addresses of blocks inside CUDA graphs */
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
         /* The bytes in live blocks, and their peak.  For the pool and direct engines, the caches subtract frees. */
         _Atomic uint64_t in_use, most_in_use;
-        /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
+        /* Bytes that were freed without an event.  No request may reuse them before a wait for the whole device. */
         _Atomic uint64_t quarantined;
         /* Each block so far lies in [low, high).  Without caches, the pool and direct engines do not set the bounds. */
         _Atomic uint64_t low, high;
@@ -279,7 +279,7 @@ weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine *
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
-/* ---- for callers of engines -------------------------------------------------------------------- */
+/* ---- functions for callers of engines ---------------------------------------------------------- */
 
 static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, int cause,
                                             size_t *released) {
@@ -302,8 +302,8 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Finishes completed frees without a wait.  Returns the number of frees whose event has not completed.  If `silent` is
- * not NULL, sets *silent to the number of streams with frees that have no event. */
+/* Makes freed memory usable if all work on it is complete, without a wait.  Returns the number of frees whose event has
+ * not completed.  If `silent` is not NULL, sets *silent to the number of streams with frees but no later event. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -320,7 +320,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 if no block contains the address.  Needs no lock, since bounds grow before the engine returns a block. */
+/* Returns 0 if no block contains the address.  Needs no lock, since the bounds change before a block is returned. */
 static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
@@ -336,7 +336,7 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
 
-/* ---- for engines: engine.c --------------------------------------------------------------------- */
+/* ---- functions for engines (engine.c) ---------------------------------------------------------- */
 
 static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
@@ -363,7 +363,7 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for one object.  Returns 1. */
 int weir__visit_show(const struct weir_visit *visit, uint64_t base, size_t bytes);
-/* Adds free bytes that wait for work on `stream` to the report. */
+/* Adds freed bytes that work on `stream` may still use to the report. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

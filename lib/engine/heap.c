@@ -7,16 +7,16 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* The id of h->quarantine, the stream of frees without an event.  No real stream has this id. */
+/* The id of h->quarantine, an invented stream for blocks that are freed without an event.  No stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The number of events that a request queries if no free memory fits, before the heap tries other memory. */
+/* If no idle memory fits, a request queries this many events at first, and all events if no memory fits even then. */
 enum { MOST_QUERIES = 32 };
 
-/* Each time a free is deferred, weir queries this many deferred frees, so that they do not pile up. */
+/* A free of a block that several streams use also queries this many earlier such frees, so that they do not pile up. */
 enum { DEFERRED_QUERIES = 2 };
 
-/* An event should cover frees of at least 1/EVENT_FRACTION of the heap's memory. */
+/* weir should record an event only after frees of at least 1/EVENT_FRACTION of the heap's memory. */
 enum { EVENT_FRACTION = 256 };
 
 /* The number of records of blocks to allocate in advance.  The first iteration of most programs needs no more. */
@@ -33,7 +33,7 @@ void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->order.least_event_bytes = total / EVENT_FRACTION;
 }
 
-/* ---- frees and published figures ---- */
+/* ---- helpers of frees and requests ---- */
 
 /* Frees a block for reuse on `s`, or on all streams if `s` is NULL.  NULL and &h->quarantine need no host memory. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
@@ -49,7 +49,7 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes the figures, fills the results of a batch in *freed, and releases the lock.  `freed` may be NULL. */
+/* Sets freed->room and freed->lacked unless `freed` is NULL, publishes the reserved and used bytes, and unlocks `h`. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -66,7 +66,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
     weir__lock_give(&h->lock);
 }
 
-/* ---- completed frees ---- */
+/* ---- frees that have completed: the stream's work before the free has ended ---- */
 
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
@@ -79,7 +79,7 @@ static void heap_observed(void *context, struct weir_order_stream *s, int is_for
     }
 }
 
-/* Frees a deferred block, after all streams that use it have completed their work. */
+/* Makes a freed block usable on all streams, after all streams that use the block have completed their work. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -100,7 +100,7 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the frees without an event, up to the number `sequence`, available to all streams after a device wait. */
+/* After a wait for the whole device, makes memory usable that was freed without an event, up to free `sequence`. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -139,9 +139,9 @@ int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequenc
            weir__order_has_event(&h->order, id, sequence);
 }
 
-/* ---- frees ---- */
+/* ---- freeing blocks ---- */
 
-/* Frees a block without an event.  No stream may reuse its memory before a wait for the device. */
+/* Frees a block without an event.  No stream may reuse the block's memory before a wait for the whole device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
     weir_status status = free_live_block(h, block, &h->quarantine, h->quarantined + 1, &was);
@@ -154,13 +154,13 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call. */
+/* Frees a block on the stream `on`, without a driver call. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status;
 
-    /* Does not merge new frees with memory that an event covers, since other streams may soon reuse that memory. */
+    /* Does not merge the block with memory freed before an event, since other streams may soon reuse that memory. */
     if (on->net_bytes <= on->net_low && on->open == 0)
         weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
     status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
@@ -246,7 +246,7 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
     return status;
 }
 
-/* Defers the free of a block until all work so far on `stream` and on each stream in `uses` has completed. */
+/* Frees a block that several streams use.  No stream may reuse it before all work so far on these streams has ended. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -266,7 +266,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the address belongs to a graph, and not to the heap's memory; else 0.  The caller holds the lock. */
+/* Returns 1 if the block was allocated in a CUDA graph, not in the heap's memory; else 0.  The caller holds h->lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -296,7 +296,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (captured) {
         struct weir_freed one = {.block = &block, .count = 1};
 
-        /* During a capture, the driver reports no id.  So weir uses the id of the last call with this handle. */
+        /* During a capture, the driver reports no id.  So weir uses the id in the last call with this stream handle. */
         id = weir__order_last_id(&h->order, stream);
         status = free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
     } else if (!uses) {
@@ -310,9 +310,9 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return status;
 }
 
-/* ---- requests ---- */
+/* ---- allocating blocks ---- */
 
-/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries. */
+/* Places the request in idle memory.  If no chunk fits, queries up to `most` events, and retries. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -348,7 +348,7 @@ static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_wait(&w->heap->order, w->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places the request in adjacent chunks.  Makes its stream wait on the device for other streams' work on the chunks. */
+/* Places the request in adjacent free chunks, and makes its stream wait for other streams' work on these chunks. */
 static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct waiter waiter = {h, r->stream};
@@ -359,7 +359,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Tries free memory first, then memory that needs waits for other streams, then new memory: mapping takes longest. */
+/* Tries idle memory, then memory that needs waits for other streams, then new memory, since mapping takes longest. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     weir_status status;
@@ -396,7 +396,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
 
-    /* On the legacy stream, the driver returns error 906 while another stream is captured.  Then the request fails. */
+    /* On the legacy stream, the driver returns error 906 during another stream's capture.  Then the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status == WEIR_OK && !r->id)
@@ -431,7 +431,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     return status;
 }
 
-/* ---- growth and trims ---- */
+/* ---- growth of reserved memory, and trims ---- */
 
 static void reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
@@ -495,7 +495,7 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
     after = weir__heap_reserve(h);
-    /* Makes each stream record an event in its next call, so that a later trim can release more. */
+    /* Makes weir record an event on each stream in the stream's next call, so that a later trim can release more. */
     if (trim->mode == WEIR_TRIM_COMPLETED && after > trim->keep && h->order.streams_with_open > 0)
         weir__heap_count_lack(h);
     trim->released = (size_t)weir__size_subtract(before, after);
@@ -543,14 +543,14 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* The heap's lock keeps concurrent changes in one order, for mapped memory and for memory nodes of graphs. */
+    /* The heap's lock keeps concurrent changes in one order, for mapped memory and for blocks inside CUDA graphs. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
     return status;
 }
 
-/* ---- surveys and visits ---- */
+/* ---- queries about memory ---- */
 
 /* Finds the next chunk, in descending parts of the address range.  Returns 1 on success, 0 after the last chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
@@ -560,10 +560,10 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and adds the free memory to the report.  Returns the size of the stream's largest free block. */
+/* Queries all events, and adds idle memory to the report.  Returns the size of the stream's largest free chunk. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* the current run of adjacent free memory */
+    uint64_t end = 0, run = 0; /* the current run of adjacent idle memory */
     int kind = h->kinds - 1;
     size_t largest = 0;
 
@@ -679,7 +679,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     weir__lock_give(&h->lock);
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing a heap ---- */
 
 void weir__heap_drop(struct weir_heap *h) {
     weir__order_close(&h->order);
@@ -730,7 +730,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->nodes.access = setup->device->access;
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, a stream need not prefer the chunks that it freed. */
+    /* If streams may wait for each other, a stream need not prefer the chunks that the stream itself has freed. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.h: the heap, the part of an engine that cuts blocks from its own memory and keeps stream order.
+/* heap.h: the heap, the part of the mapped and bfc engines that cuts blocks from their memory and orders its reuse.
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  Its holder may take the
- * locks of the counters, of the nodes and of the graph table.  The heap releases its lock during a wait for the
+ * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread with this lock
+ * may take those of the counters, weir_nodes and weir_address_table.  The heap releases its lock during a wait for the
  * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
  */
 #ifndef WEIR_HEAP_H
@@ -23,8 +23,8 @@ struct weir_mapped_range;
 
 /* The parts of the address range, from low to high addresses.  They keep small blocks apart from large ones. */
 enum {
-    WEIR_HEAP_COMMON, /* for all requests but those below */
-    /* for small requests, and for blocks that will probably outlive the next trim (see weir__heap_kind()) */
+    WEIR_HEAP_COMMON, /* for all other requests */
+    /* for small requests, and for blocks that will probably still be live at the next trim (see weir__heap_kind()) */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
@@ -35,7 +35,7 @@ struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
     struct weir_mapped_range *range; /* the address range of the mapped engine, or NULL */
-    struct weir_nodes nodes;         /* creates memory nodes of graphs */
+    struct weir_nodes nodes;         /* allocates blocks inside CUDA graphs */
     int kinds;                       /* WEIR_HEAP_KINDS, or 1 in the bfc engine */
     struct weir_lock lock;           /* guards all fields below and those of the backing */
     uint64_t requested, in_use;
@@ -49,33 +49,33 @@ struct weir_heap {
     /* The start of each part of the address range, and the end of the last part.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes of all frees so far that have no event.  The sum is also the sequence number of the last such free. */
+    /* The bytes of all blocks so far that were freed without an event; also the number of the last such free. */
     uint64_t quarantined;
-    /* The record of a stream that weir uses for all frees without an event. */
+    /* The record of an invented stream on which weir frees all blocks that are freed without an event. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
 
-/* The heap calls all functions except `close` under its lock.  `grow` and `shrink` may release the lock for a while. */
+/* A heap's source of memory.  The heap holds its lock in all calls but `close`; `grow` and `shrink` may unlock it. */
 struct weir_backing {
     struct weir_placement_rule rule;
     size_t small;      /* the largest size of a small request */
-    size_t unit;       /* memory grows and shrinks in multiples of this */
+    size_t unit;       /* memory grows and shrinks in multiples of this size */
     size_t step_bytes; /* the bytes of one step of background growth, or 0 for none */
     unsigned traits;   /* the traits WEIR_ENGINE_... of its engine */
     void (*close)(struct weir_heap *h);
-    /* Takes memory from the device, or moves idle memory, for a request that does not fit into free memory. */
+    /* Takes memory from the device, or moves idle memory, for a request that fits in no idle memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Releases idle memory until at most trim->keep bytes are reserved.  Only the mode WAIT may wait. */
+    /* Releases idle memory until at most trim->keep bytes are reserved.  Waits only in the mode WEIR_TRIM_WAIT. */
     weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
     /* Returns the largest request that would certainly succeed with new memory, now or after OOM recovery. */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
 };
 
-/* ---- for backings: heap.c ---- */
+/* ---- functions of heap.c that backings call ---- */
 
 /* Opens a heap without memory and addresses.  The backing must add addresses before the first request. */
 weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
@@ -85,16 +85,16 @@ void weir__heap_drop(struct weir_heap *h);
 
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
 
-/* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
+/* Records that a request found no idle memory.  The next call on each stream then records an event after its frees. */
 void weir__heap_count_lack(struct weir_heap *h);
-/* Queries up to `most` events of streams and of deferred frees, without a wait.  Returns 1 if a free has completed. */
+/* Queries up to `most` events, without a wait.  Returns 1 if freed memory has become usable on all streams, else 0. */
 int weir__heap_query_events(struct weir_heap *h, size_t most);
-/* Makes all freed memory available to all streams, after a wait for the device. */
+/* Makes all freed memory available to all streams, after a wait for the whole device. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if `must` is set or some frees have no event.  Releases the heap's lock during the wait.
- * Afterwards, all frees from before the wait are available to all streams. */
+/* Waits for the whole device if `must` is set or memory was freed without an event.  Releases the heap's lock during
+ * the wait.  Afterwards, all memory that was freed before the wait is available to all streams. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
-/* Returns 1 if other streams may wait on the device for this free, else 0. */
+/* Returns 1 if other streams may wait (cuStreamWaitEvent) for the free number `sequence` on the stream `id`, else 0. */
 int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
 static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
@@ -157,15 +157,15 @@ static inline void weir__heap_update_peak(struct weir_heap *h) {
     h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
 
-/* ---- mapped.c ---- */
+/* ---- functions of mapped.c that the heap calls ---- */
 
 /* If another thread is mapping memory, waits for that thread without the heap's lock, and returns 1; else returns 0. */
 int weir__mapped_await(struct weir_heap *h);
-/* Places a block at the address that the request names, and maps memory there.  The size is a multiple of a page. */
+/* Places a block at the address that the request names, and maps memory there.  The size is a multiple of 2 MiB. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_stream *on,
                                   struct weir_placement_block *out);
-/* Changes a device's access to all memory except aliased mappings.  Releases the heap's lock for a while. */
+/* Changes a device's access to all memory, except at old addresses of moved memory.  Unlocks the heap for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
 /* Calls visit->show for each physical allocation, and returns their number. */
 int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped.c: the backing of the mapped engine (doc/design.md, "Mapped").
  *
- * Growth in the background maps physical allocations without the heap's lock, by one thread at a time, which holds
- * `growth_lock`.  A request that has to grow waits for `growth_lock` first: the new memory may suffice, and two threads
- * must not map memory at the same addresses.
+ * Background growth maps physical allocations without the heap's lock, in one thread at a time, which holds
+ * `growth_lock`.  A request that has to grow first waits for `growth_lock`, since the new memory may suffice, and since
+ * two threads must not map memory at the same addresses.
  *
  * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
- * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.
+ * descriptor, weir exports the memory again under another name, so that a receiver cannot open a wrong file.
  */
 #include "engine/mapped.h"
 
@@ -21,12 +21,12 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range, in multiples of the device's memory.  Growing blocks soon exceed each free gap. */
+/* The size of the address range, in multiples of the device's memory.  A growing block soon fits in no free gap. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-/* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
+/* Small requests get 1/ADDRESSES_SMALL of the address range, requests that name an address 1/ADDRESSES_APART. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
-/* ---- file descriptors ---- */
+/* ---- file descriptors for other processes ---- */
 
 /* The exported file descriptor of a physical allocation.  The program may have closed the descriptor. */
 struct weir_mapped_file {
@@ -92,7 +92,7 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* ---- aliased mappings ---- */
+/* ---- aliased mappings: old addresses of moved memory ---- */
 
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
@@ -148,7 +148,7 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping whose work has completed.  Releases the memory if no other mapping remains. */
+/* Unmaps old addresses of moved memory if all work there has completed.  Releases memory that has no mapping left. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -171,7 +171,7 @@ static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     s->file = NULL;
 }
 
-/* Unmaps all aliased mappings whose work has completed.  If `notes` is set, records released memory as an event. */
+/* Unmaps all old addresses that no stream work uses any more.  Counts and logs released memory if `notes` is set. */
 static void unmap_completed_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -196,7 +196,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for new entries, and for one of background growth, in both arrays.  Returns 0 without host memory. */
+/* Makes room for new entries, and one of background growth, in g->handles and g->aliases.  Returns 0 on failure. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -213,7 +213,7 @@ static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t a
     return 1;
 }
 
-/* Maps a physical allocation at m->to.base for all devices, and creates it first if necessary. */
+/* Maps a physical allocation at m->to.base for all devices of g->access, and creates the allocation if necessary. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -232,7 +232,7 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds a mapped physical allocation to the free chunks of the stream `id`, or of all streams if `id` is OBSERVED. */
+/* Adds mapped memory to the free chunks of the stream `id`, or of all streams if `id` is WEIR_ENGINE_OBSERVED. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -260,7 +260,7 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds memory to the heap if map_memory() has returned OK; else unmaps it.  The caller has called reserve_entries(). */
+/* Adds memory to the heap if `status` is OK, else unmaps the memory.  The caller has called reserve_entries(). */
 static weir_status insert_handle(struct weir_heap *h, weir_status status,
                                  struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -287,8 +287,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base`.  Makes `stream` wait for other streams' work on this memory.  The old
- * addresses stay mapped until all work on them has completed.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base` from the heap, and makes `stream` wait for other streams' work there.
+ * The old addresses stay mapped until all work on them has completed.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64_t base,
                                  struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -325,7 +325,7 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, uint64
     return weir__device_status(h->e.device, result);
 }
 
-/* ---- plans ---- */
+/* ---- carrying out the plan for a request ---- */
 
 /* Creates all new physical allocations of the plan before idle memory moves, since the device may lack memory. */
 static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
@@ -354,7 +354,7 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches idle memory that will move, the highest address first, so that free pieces keep their start addresses. */
+/* Removes the idle memory that will move, the highest address first, so that free pieces keep their start addresses. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -379,7 +379,7 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Carries out a plan.  `state` is the state of the plan's window.  The caller has entered the device's context. */
+/* Carries out a plan.  `state` is the worst state in its window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h), after;
@@ -404,7 +404,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
-    if (pending) /* the frees in the moved memory might get no other event */
+    if (pending) /* weir might record no later event after the frees in this memory */
         weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     after = weir__heap_reserve(h);
     if (after > before) {
@@ -412,7 +412,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
         weir__heap_update_peak(h);
         weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                             weir__device_elapsed_ns(h->e.device, started), after);
-        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
+        /* Mapping failed after weir had unmapped idle memory to move it.  So weir has released this memory. */
     } else if (after < before) {
         weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                             weir__device_elapsed_ns(h->e.device, started), after);
@@ -420,9 +420,9 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     return status;
 }
 
-/* ---- requests with an address ---- */
+/* ---- requests that name an address ---- */
 
-/* Returns the middle of the largest unmapped range, so that the block can grow; NOWHERE if no range is large enough. */
+/* Returns the middle of the largest unmapped range, where the block can grow; NOWHERE if no range is large enough. */
 static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -457,7 +457,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Sets *w to the addresses of a request that names its address.  Sets w->missing to SIZE_MAX if they are in use. */
+/* Sets *w to the addresses that the request names.  Sets w->missing to SIZE_MAX if these addresses are in use. */
 static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
                                   struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -467,10 +467,10 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
         w->missing = SIZE_MAX;
 }
 
-/* ---- requests ---- */
+/* ---- requests that fit in no idle memory ---- */
 
-/* Maps the memory that is missing in the window.  Memory with uncompleted work moves only for a stream with an id, and
- * not to an address that the request names. */
+/* Maps the memory that is missing in the window.  Memory that stream work may still use moves only for a stream with an
+ * id, and not to an address that the request names. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;
@@ -481,13 +481,13 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* Makes each stream record an event soon, since memory can move to the requested address only after an event. */
+    /* Makes weir record events on all streams soon, since memory without a later event cannot move to this address. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
-/* Adds 1/TIME_PART of the time since the last call to the time budget.  Called before the work for a request. */
+/* Adds 1/TIME_PART of the time since the last call to the budget of driver time.  Called before work for a request. */
 static void raise_budget(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -561,9 +561,9 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
     return status;
 }
 
-/* ---- growth ahead of requests ---- */
+/* ---- background growth, before requests need memory ---- */
 
-/* Background growth maps 1/16 of its bytes for small requests. */
+/* Background growth maps 1/PREALLOC_SMALL of its bytes for small requests. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
@@ -599,7 +599,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of free whole pages at addresses for small requests.  Also counts pages with uncompleted work. */
+/* Returns the free bytes at addresses for small requests, in whole pages, also those that stream work may still use. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -651,7 +651,7 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
         size_t added = 0, room, step;
         uint64_t at;
 
-        /* Another thread may have lowered the limit since the last step. */
+        /* Another thread may have lowered the limit since the last iteration. */
         bytes = weir__size_smaller(bytes, weir__size_round_down(weir__heap_room(h), PAGE));
         if (bytes == 0)
             break;
@@ -720,14 +720,14 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
         return status;
     placed =
         weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
-    /* There is no fit if the new memory has become the end of a free chunk that starts below w.base. */
+    /* NO_FIT means that the new memory has become the end of a free chunk that starts below w.base. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
 
-/* ---- trims ---- */
+/* ---- trims: releasing idle memory ---- */
 
-/* Releases idle physical allocations down to `keep` bytes.  Sets *pending if pending work keeps memory reserved. */
+/* Releases idle physical allocations down to `keep` bytes.  Sets *pending if stream work keeps memory reserved. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_handle unit;
@@ -798,7 +798,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
     return status == WEIR_OK ? release_idle_handles(h, trim->keep, &pending) : status;
 }
 
-/* ---- access and descriptors ---- */
+/* ---- access of other devices, and exports to other processes ---- */
 
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
@@ -867,7 +867,7 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
     return status;
 }
 
-/* ---- surveys and visits ---- */
+/* ---- queries about memory ---- */
 
 int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit) {
     const struct weir_mapped_range *g = h->range;
@@ -900,7 +900,7 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
     return bytes <= SMALL ? 0 : bytes;
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing the engine ---- */
 
 /* Returns OK if the device can map physical allocations (VMM), else E_NOT_SUPPORTED or the driver's error. */
 static weir_status check_device(struct weir_device *device) {

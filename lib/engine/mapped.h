@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped.h: the types and constants that mapped.c and mapped_plan.c share.  mapped_plan.c chooses addresses and
- * physical allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
+ * physical allocations for a request; mapped.c does everything else.  The heap's lock guards all data.
  */
 #ifndef WEIR_MAPPED_H
 #define WEIR_MAPPED_H
@@ -15,9 +15,9 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define GRANULARITY ((size_t)512)
-/* Requests of up to SMALL bytes have their own addresses, since a small live block would pin a large allocation. */
+/* Requests of up to SMALL bytes have their own addresses, since a small live block would keep large memory reserved. */
 #define SMALL ((size_t)512 << 10)
-#define NOWHERE UINT64_C(0) /* an address outside of the range */
+#define NOWHERE UINT64_C(0) /* an address outside of the engine's address range */
 
 /* The constants of growth and moves (bench/results/packing-model-2026-11-30.txt).  The driver takes about 35 us to
  * create and map a physical allocation, and 50 us to move one (H200, driver 580). */
@@ -43,21 +43,21 @@ enum { LASTING_BITS = 4096 };
 /* If the budget of driver time is used up, new physical allocations are COARSE times as large, for fast growth. */
 enum { COARSE = 4 };
 
-/* A physical allocation may move only if at most TAGS of its free chunks have work that has not completed. */
+/* A physical allocation may move only if stream work may still use at most TAGS of its free chunks. */
 enum { TAGS = 8 };
 
 struct weir_mapped_file;
 
-/* A physical allocation (VMM handle).  All of it is mapped at one address. */
+/* A physical allocation: the memory of one handle of cuMemCreate, all of which is mapped at one address. */
 struct weir_mapped_handle {
     uint64_t base;
     size_t bytes;
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* 1 if the memory may move (weir__mapped_find_spares()); the worst state of its free pieces (ALIAS is worst) */
+    /* `spare`: 1 if the memory may move.  `state`: the worst state of its free pieces, from ALIAS (worst) to CLEAN. */
     int spare, state;
-    size_t piece, tags; /* the first free piece; the number of pieces with uncompleted work */
+    size_t piece, tags; /* the first free piece; the number of pieces that work may still use */
 };
 
 /* All frees of one stream up to the free with the number `sequence`. */
@@ -79,14 +79,14 @@ struct weir_mapped_alias {
     struct weir_mapped_tag tag[TAGS];
 };
 
-/* The states of a free or unmapped piece of the address range, as one stream sees it, from worst to best. */
+/* The states of a free or unmapped piece of the address range, for one stream, from worst to best. */
 enum {
-    ALIAS, /* an aliased mapping, where no block may lie */
-    /* free memory that this stream may not use: work of other streams on it has not completed */
+    ALIAS, /* old addresses of moved memory (an aliased mapping), where no block may lie */
+    /* idle memory that this stream may not use, since work of other streams may still use the memory */
     OTHERS,
-    BEHIND, /* free memory that this stream may use after a wait for other streams */
-    OWN,    /* free memory that only this stream may use: its own work there has not completed */
-    CLEAN,  /* free memory that all streams may use */
+    BEHIND, /* idle memory that this stream may use after a wait for other streams */
+    OWN,    /* idle memory that only this stream may use, whose work may still use it */
+    CLEAN,  /* idle memory that all streams may use */
     UNMAPPED
 };
 
@@ -97,15 +97,15 @@ struct weir_mapped_piece {
     struct weir_mapped_tag tag; /* the last free in a piece whose state is OTHERS, BEHIND or OWN */
 };
 
-/* A window: adjacent free and unmapped pieces, where weir maps the missing bytes of memory for a request. */
+/* A window: adjacent free and unmapped pieces for a request, where weir maps the missing bytes of memory. */
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    /* the worst state (ALIAS is worst) of the free memory in the window and next to it */
+    /* the worst state (ALIAS is worst) of the idle memory in the window and beside the window */
     int state;
 };
 
-/* One step of a plan: maps one physical allocation, which is new (and CLEAN) or idle, at the address to.base. */
+/* One step of a plan, which maps one physical allocation at to.base.  The allocation is new (and CLEAN) or idle. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
     uint64_t from;  /* the address from which idle memory moves, or NOWHERE for new memory */
@@ -147,7 +147,7 @@ struct weir_mapped_range {
     uint64_t earned; /* the time of the last raise_budget(), in ticks of the driver's clock */
     /* The devices that can access all memory of the range.  Changed under `growth_lock`. */
     struct weir_access access;
-    /* Held during background growth and changes of access.  Taken before the heap's lock. */
+    /* Held during background growth and changes of access.  A thread locks `growth_lock` before the heap's lock. */
     pthread_mutex_t growth_lock;
     /* The bytes that background growth is mapping now.  They are also in the heap's `unusable`. */
     size_t bytes_being_mapped;
@@ -177,7 +177,7 @@ static inline unsigned lasting_bit(size_t bytes) {
            LASTING_BITS;
 }
 
-/* ---- mapped_plan.c ---- */
+/* ---- functions of mapped_plan.c ---- */
 
 /* Returns 1 if the budget of driver time allows moves of memory and small physical allocations, else 0. */
 int weir__mapped_has_budget(const struct weir_heap *h);
@@ -188,13 +188,13 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Sets `spare` to 1 for each physical allocation outside of *w whose pieces all have the state `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds `bytes` adjacent bytes that need the least new memory.  Sets w->missing to SIZE_MAX on failure. */
+/* Finds the window of `bytes` bytes that needs the least new memory.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
 /* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans how to fill *w.  Sets *planned to the bytes of new memory.  Returns 1 on success, 0 without host memory. */
+/* Plans what memory to map in *w.  Sets *planned to the bytes of new memory.  Returns 0 without host memory, else 1. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: chooses addresses and physical allocations for requests that do not fit (doc/design.md, "Mapped"). */
+/* mapped_plan.c: chooses addresses and physical allocations for requests that fit nowhere (doc/design.md, "Mapped"). */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
 
-/* ---- survey ---- */
+/* ---- the list of free and unmapped pieces ---- */
 
 static int add_piece(struct weir_mapped_range *g, const struct weir_mapped_piece *p) {
     struct weir_mapped_piece *pieces =
@@ -30,7 +30,7 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
                          span->address, span->size, state, {span->stream, span->sequence}});
 }
 
-/* Adds an unmapped range to the list of pieces.  Each aliased mapping in it becomes a piece of the state ALIAS. */
+/* Adds an unmapped range to g->pieces.  Old addresses of moved memory in the range become pieces of the state ALIAS. */
 static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
@@ -83,7 +83,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Sets `spare` of each physical allocation within the adjacent pieces [i, end) and outside the addresses of *w. */
+/* Sets `spare` to 1 for each physical allocation in the adjacent pieces [i, end) that is outside of the window *w. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
@@ -122,7 +122,7 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
     }
 }
 
-/* ---- windows ---- */
+/* ---- windows: addresses for a request ---- */
 
 /* Computes the part of the unmapped piece `p` in the window, in whole pages.  Returns 0 if there is none, else 1. */
 static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
@@ -136,7 +136,7 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Replaces *best by the window at `base` if fewer bytes are missing there. */
+/* Replaces *best by the window of `bytes` bytes at `base` if less memory is missing in this window. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -194,7 +194,7 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
             .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .state = CLEAN};
 }
 
-/* ---- the budget and blocks that last ---- */
+/* ---- the budget of driver time, and blocks that outlive a trim ---- */
 
 int weir__mapped_has_budget(const struct weir_heap *h) {
     return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
@@ -210,10 +210,10 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
     return h->range->was_trimmed || weir__mapped_has_budget(h);
 }
 
-/* ---- sizes ---- */
+/* ---- sizes of new physical allocations ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  With
- * small ones, other streams can use more memory beside pending work, and trims release more beside live blocks. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  Small
+ * sizes let other streams use more memory beside pending work, and let trims release more beside live blocks. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -223,7 +223,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim, weir does not know which blocks will last, so blocks share no physical allocation. */
+    /* Before the first trim, weir does not know which blocks will live long, so blocks share no physical allocation. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));
@@ -254,7 +254,7 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of a new physical allocation for `want` bytes, up to `most`, after `planned` bytes in the plan. */
+/* Returns the size of a new physical allocation for `want` to `most` bytes; the plan has `planned` new bytes so far. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -268,7 +268,7 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 
-/* ---- the plan ---- */
+/* ---- the plan: which memory to map where ---- */
 
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w) {
@@ -299,7 +299,7 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory from `at` to at least `to`, and at most to `most`.  If `exact` is 1, new memory must end at `to`. */
+/* Plans memory to map from `at` to at least `to`, at most to `most`.  If `exact` is 1, new memory must end at `to`. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

@@ -86,7 +86,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
                         : weir__peers_check(driver, home, i, result, text, bytes);
         if (status == WEIR_OK && can)
             add_access(access, i);
-        /* With the setting "all", these errors only end the list: there are no more devices, or no reports on peers. */
+        /* With the setting "all", these errors only end the list: no device is left, or the driver reports no peers. */
         if (is_all && (status == WEIR_E_NO_DEVICE || status == WEIR_E_NOT_SUPPORTED))
             return WEIR_OK;
     }

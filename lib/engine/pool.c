@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: the pool engine, which allocates blocks from a private CUDA memory pool.
  *
- * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
- * allocation may wait for another stream's work, or may block the host.
+ * The driver places blocks, orders their reuse and grows the pool.  weir switches internal dependencies off, with which
+ * an allocation may wait for another stream's work, or may block the host.
  *
- * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks (temporary blocks)
- * on `grow_stream` until the pool has grown to the target.  Then the step frees the probe blocks.
+ * The driver grows the pool only if no memory in it is idle.  So, to grow the pool, weir allocates temporary blocks
+ * (probe blocks) on `grow_stream` until the pool has the target size, and then frees the probe blocks.
  *
- * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
- * also enforces the limit, and reports the peak of these bytes, in whole units, as the reserved memory.
+ * Driver 11.2 does not report a pool's reserved and used bytes.  The engine then records each block's size in a table,
+ * which also enforces the limit, and reports the peak of these bytes, in whole units, as the reserved memory.
  *
  * A thread holds `growing` while it grows or trims the pool, or undoes a request.  A growth callback runs under
- * `growing`, and the locks of counters and of `sizes` may be taken under it.  A request that fits in free memory takes
+ * `growing`, and a thread that holds `growing` may lock counters and `sizes`.  A request that fits in idle memory takes
  * no lock, except that it tries `growing` if the release threshold is finite.
  */
 #include "engine/engine.h"
@@ -29,7 +29,7 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The size of the largest probe block.  Its allocation holds the driver's lock for about 1 ms. */
+/* The largest temporary block that makes the pool grow.  Its allocation holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -37,16 +37,16 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* The stream that grows the pool.  No work runs on it, so every stream can reuse memory freed on it at once. */
+    /* The stream that grows the pool.  No work runs there, so every stream can reuse memory freed there at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The maximum of reserved memory, which weir computed for the limit `ceiling_limit`. */
+    /* The maximum of reserved memory: at least the limit, which was `ceiling_limit` when weir computed `ceiling`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold;             /* the pool's release threshold; raised under `growing` */
     _Atomic uint64_t reserved_peak; /* the highest peak that the driver has reported */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks of a growth, and blocks that the driver failed to free.  Guarded by `growing`. */
+    /* Temporary blocks that make the pool grow, and blocks that the driver failed to free.  Guarded by `growing`. */
     struct {
         CUdeviceptr block;
         size_t bytes;
@@ -54,17 +54,17 @@ struct weir_pool_engine {
     _Atomic uint32_t probe_count; /* also read without the lock */
     /* The bytes of probe blocks.  Never too low, since weir adds a block's bytes before the block's allocation. */
     _Atomic uint64_t probe_bytes;
-    /* Set if `probe` also has the block of a failed request, since the device may still work on the block. */
+    /* Set if `probe` also has the block of a failed request, which work on the device may still use. */
     int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    struct weir_address_table before; /* the offset of an aligned block in the driver's block */
+    struct weir_address_table before; /* an aligned block's offset in the driver's block */
 };
 
-/* ---- limits ---- */
+/* ---- the limit of reserved memory ---- */
 
 /* Returns 1 if weir must enforce the limit itself, since the driver enforces a higher one or none; else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
@@ -75,7 +75,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Updates the maximum of reserved memory from its present size and the limit.  The caller holds `growing`. */
+/* Updates p->ceiling from reserved memory (`reserve`) and the limit.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -135,7 +135,7 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* ---- probe blocks ---- */
+/* ---- probe blocks: temporary blocks that make the pool grow ---- */
 
 /* Frees all probe blocks except those that the driver fails to free.  The caller holds `growing`. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
@@ -173,15 +173,15 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
     return pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
 
-/* ---- figures ---- */
+/* ---- the pool's statistics ---- */
 
-/* Returns the bytes of probe blocks and of unused pages for slabs.  The driver reports both as used memory. */
+/* Returns the bytes of probe blocks and of unused memory for slabs.  The driver reports both as used memory. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes of the program's blocks.  If the driver fails, returns their peak, or 0 if all are freed. */
+/* Returns the bytes of the program's blocks.  If the driver fails, returns their peak, or 0 if all blocks are freed. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -207,15 +207,15 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved = pool_read_reserve(p);
     weir__raise_to(&p->reserved_peak, pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
     out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
-    /* the driver's figure is the sum of the requested bytes */
+    /* the driver reports the sum of the requested bytes as used memory */
     out->in_use = out->requested;
     out->in_use_peak = out->requested_peak;
 }
 
-/* ---- growth ---- */
+/* ---- growth of the pool ---- */
 
-/* Raises reserved memory towards `target` by probe blocks of up to `largest` bytes, `most` bytes in total.  Returns the
- * reserved memory.  The caller holds `growing` and has entered the device's context. */
+/* Raises reserved memory towards `target` by probe blocks (temporary blocks) of up to `largest` bytes, `most` bytes in
+ * total.  Returns the reserved memory.  The caller holds `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -223,7 +223,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Makes the blocks so large that half of p->probe uses up the idle memory and half is left for growth. */
+        /* Makes the blocks so large that half of p->probe uses up the pool's idle memory, and half is for growth. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -279,12 +279,12 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
         weir__growth_refused(&p->cursor);
 }
 
-/* Records a change of reserved memory.  Returns 1 if it may have grown since `started`, else 0. */
+/* Records a change of reserved memory.  Returns 1 if reserved memory may have grown since `started`, else 0. */
 static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* Another thread is growing or trimming the pool, and records the change. */
+    /* If the lock is held, another thread is growing or trimming the pool, and records the change. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -303,7 +303,7 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the threshold, so that synchronizations keep preallocated memory.  Rounds up, since the driver rounds down. */
+/* Raises the pool's release threshold (the driver rounds it down), so that the pool keeps preallocated memory. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -318,7 +318,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     struct weir_driver_scope scope;
     CUresult result, why;
 
-    (void)goal; /* a step has whole units, whatever the goal is */
+    (void)goal; /* unused, since the pool grows by whole units, whatever the goal is */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
@@ -350,7 +350,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return weir__without_driver(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
 }
 
-/* ---- frees ---- */
+/* ---- freeing blocks ---- */
 
 /* Frees the driver's block that starts at `block` or contains it. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
@@ -362,7 +362,7 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
         return weir__without_driver(WEIR_E_NOT_OWNED);
     before = weir__addresses_remove(&p->before, block);
     status = weir__async_free(&p->async, block - before, stream, uses);
-    /* cannot fail, since the map still has a slot for the key */
+    /* This call cannot fail, since the map still has a slot for the key. */
     if (status != WEIR_OK && before > 0)
         (void)weir__addresses_add(&p->before, block, before);
     if (counted > 0)
@@ -370,8 +370,8 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees a superblock that was removed from the list, or adds it again if the driver fails.  Subtracts its bytes from
- * `idle` last, so that another thread's OOM recovery waits for the free. */
+/* Frees a superblock that was removed from the list, or adds it again if the driver fails.  Returns 1 on success, else
+ * 0.  Lowers `idle` last, so that another thread's OOM recovery waits for the free. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -385,7 +385,7 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the empty superblocks whose work has completed, or all if the caller has waited for the device (all_done). */
+/* Frees the empty superblocks whose work has completed, or all of them after a wait for the whole device (all_done). */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 
@@ -394,7 +394,7 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     while (superblock && free_superblock(p, superblock, p->grow_stream));
 }
 
-/* ---- trims ---- */
+/* ---- trims: releasing idle memory ---- */
 
 static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_subtract(reserve, keep),
@@ -459,7 +459,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     return weir__device_status(p->e.device, result);
 }
 
-/* ---- requests ---- */
+/* ---- allocating blocks ---- */
 
 /* Frees the block of a failed request.  If the driver fails, keeps the block in `probe`, and frees it later. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
@@ -479,7 +479,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Synchronizes an idle stream, which takes no time.  Otherwise a trim would not release memory freed on the stream. */
+/* Synchronizes the stream if it is idle, which takes no time, so that a trim can release memory freed on the stream. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -524,7 +524,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block.  A request with an id comes from the caches, and needs a block at a multiple of WEIR_PAGE. */
+/* Allocates a block.  A request with an id comes from the caches, which need an address at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -550,7 +550,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Trims the pool, since the driver may reserve all memory before it fails a request (H200, driver 580). */
+/* Handles a failed request.  Trims the pool, since the driver may have reserved all memory first (H200, driver 580). */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -572,7 +572,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if a large request, which the driver would refuse slowly, exceeds the free memory; else 0. */
+/* Returns 1 if a large request, which the driver would fail slowly, exceeds the pool's and the device's free memory. */
 static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -684,7 +684,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees completed blocks on grow_stream.  No work runs on this stream, so every stream can reuse the memory at once. */
+/* Frees blocks that no work uses, on grow_stream.  No work runs there, so every stream can reuse the memory at once. */
 static weir_status free_each_completed(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -699,7 +699,7 @@ static weir_status pool_free_batch(struct weir_engine *e, struct weir_freed *fre
                                 free_each_completed((struct weir_pool_engine *)e, freed));
 }
 
-/* ---- surveys and visits ---- */
+/* ---- queries about memory ---- */
 
 /* Returns the bytes of the largest request that will succeed after OOM recovery has released `back` bytes. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
@@ -716,7 +716,7 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether frees on weir's own stream `joined` are pending.  weir cannot query other frees. */
+/* Reports whether frees on weir's own stream `joined` are pending.  weir cannot query whether others have completed. */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -737,7 +737,7 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
                : -1;
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing the engine ---- */
 
 static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = e->device->driver;
@@ -809,7 +809,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &pool_ops;
-    /* Driver 580 may crash if a pool with pending frees is destroyed.  So the caller first waits for the device. */
+    /* Driver 580 may crash if a pool with pending frees is destroyed.  So pool_close() must follow a wait. */
     p->e.traits |= WEIR_ENGINE_RELEASES_ASYNC;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->ceiling_limit = weir__engine_limit(&p->e);

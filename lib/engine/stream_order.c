@@ -9,20 +9,20 @@
 #include "base/size.h"
 
 enum {
-    /* Each of a stream's first frees gets an event, since the stream may end after any call. */
+    /* weir records an event after each of a stream's first frees, since the stream may end after any call. */
     FIRST_FREES = 16,
-    /* After a request has found no free memory, weir records more events during this number of frees. */
+    /* After a request has found no idle memory, weir records more events during this number of frees. */
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* While memory is short, a stream whose live bytes fell by this times `least_event_bytes` gets an event. */
+    /* While memory is short, weir records an event if a stream's live bytes fell by this times `least_event_bytes`. */
     STRICT_FACTOR = 4,
-    /* The most bytes of all frees without an event, as a multiple of `least_event_bytes`. */
+    /* The most bytes that all streams may free without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
-    /* If more than MOST_OPEN streams have frees without event, each free gets one, so that weir can free records. */
+    /* If more than MOST_OPEN streams have frees without an event, each free gets one, so that weir can free records. */
     MOST_OPEN = 128,
     MOST_DOUBLINGS = 2, /* the maximum of `covered_bursts` */
-    /* Live bytes are near their minimum if they exceed it by at most 1/SLACK of the bytes by which they fell. */
+    /* A stream's live bytes are near their minimum if they exceed it by at most 1/SLACK of the bytes that they fell. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
@@ -40,7 +40,7 @@ struct weir_order_mark {
     struct weir_order_mark *next;
 };
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- recording and reusing events ------------------------------------------------------------ */
 
 void weir__order_recycle(struct weir_order *o, CUevent event) {
     CUevent *spare =
@@ -54,7 +54,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* The query needs a relaxed capture mode, since another thread's global capture would forbid it. */
+/* The query needs a relaxed capture mode, since another thread's global capture would forbid the query. */
 int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
@@ -83,7 +83,7 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
     return weir__device_status(o->device, result);
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
+/* ---- lists of streams ------------------------------------------------------------------------ */
 
 /* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  Either may be NULL. */
 static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
@@ -111,7 +111,7 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* ---- deferred frees -------------------------------------------------------------------------- */
+/* ---- freed blocks that several streams may still use ------------------------------------------ */
 
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
@@ -190,9 +190,9 @@ int weir__order_complete(struct weir_order *o, size_t most) {
     return ended;
 }
 
-/* ---- open frees and marks ------------------------------------------------------- */
+/* ---- frees without an event (open), and events after frees (marks) -------------------------- */
 
-/* Records that each free of the stream has an event or has completed. */
+/* Records that each free of the stream has an event after it, or has completed. */
 static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     s->net_drop = 0;
     if (s->open == 0)
@@ -239,12 +239,12 @@ static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s)
     while (s->marks)
         drop_mark(o, s);
     clear_open_frees(o, s);
-    /* In a new record, `observed` may be above `sequence`.  `observed` must not fall. */
+    /* In a new record, `observed` (last completed free) may exceed `sequence` (last free), and must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
+/* ---- records of streams ---------------------------------------------------------------------- */
 
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
@@ -341,7 +341,7 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* A burst of calls ends at another stream's call.  The stream's next call records the end, in the stream's record. */
+/* A burst (calls in a row) ends when another stream calls.  The stream's next call updates the fields for bursts. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -362,7 +362,7 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
     return s;
 }
 
-/* ---- when to record -------------------------------------------------------------------------- */
+/* ---- when to record an event ----------------------------------------------------------------- */
 
 void weir__order_set_several(struct weir_order *o) {
     if (!o->several)
@@ -395,7 +395,7 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* The program may allow or forbid reuse at any time, so the caller must check again at its next free. */
+    /* The program may allow or forbid reuse on other streams at any time, so the caller must check at its next free. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -419,7 +419,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 }
 
 /* Returns 1 if the stream is non-blocking, else 0.  A blocking stream may depend on the legacy stream even if
- * cuStreamQuery returns 0.  A query of a captured stream's flags would break the capture (both: H200, driver 580). */
+ * cuStreamQuery returns 0.  A query of the stream's flags would break a capture (both: H200, driver 580). */
 static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -441,7 +441,7 @@ static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_st
     return 0;
 }
 
-/* Records an event after the stream's frees or, if the stream is idle, finishes them.  Returns 1 on success, else 0. */
+/* Records an event after the stream's frees or, on an idle stream, their completion.  Returns 1 on success, else 0. */
 static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -504,7 +504,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
     return WEIR_OK;
 }
 
-/* ---- completed events ---------------------------------------------------------------------- */
+/* ---- queries of events --------------------------------------------------------------------- */
 
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most) {
     size_t completed = 0;
@@ -581,7 +581,7 @@ void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_s
         clear_open_frees(o, s);
 }
 
-/* Returns the oldest event that covers the free with this number on the stream `id`, or NULL. */
+/* Returns the oldest pending event that was recorded after the free with this number on the stream `id`, or NULL. */
 static const struct weir_order_mark *find_mark(const struct weir_order *o, uint64_t id,
                                                uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
@@ -614,7 +614,7 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     return result;
 }
 
-/* Makes an idle stream's frees available to all streams.  A blocking stream needs an event (is_non_blocking()). */
+/* Makes memory freed on an idle stream usable on all streams.  A blocking stream needs an event (is_non_blocking()). */
 static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);

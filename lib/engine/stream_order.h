@@ -5,9 +5,9 @@
  * records and queries events, and calls the owner when the frees of a stream up to a number have completed.
  *
  * - sequence: the number of a free.  The number rises with each free on any stream, so weir may free a stream's
- *   record and make a new one later.
- * - mark: an event that covers all frees of a stream up to a sequence.
- * - open: a free is open until an event covers it.  Only the next call on its stream can record this event.
+ *   record and make a new one later.  A free has completed if all work on its stream before the free has completed.
+ * - mark: an event that was recorded after all frees of a stream up to a sequence.
+ * - open: a free is open until an event is recorded after it.  Only a call on the stream can record this event.
  *
  * A stream id is what cuStreamGetId returns.  The id 0 stands for all unknown streams; with drivers below 12.0, all
  * streams are unknown.  A mark on an unknown stream must be recorded at once, since the handle may mean another
@@ -25,14 +25,14 @@
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* The owner's callback: frees of `s` up to `s->placed.observed` have completed.  If `is_forgotten` is 1, `s` is about
- * to be freed.  The callback must not call this file's functions. */
+/* The owner's callback: frees of `s` up to the number s->placed.observed have completed.  If `is_forgotten` is 1, `s`
+ * is about to be freed.  The callback must not call this file's functions. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
-/* The owner's callback, which finishes a deferred free after its events, and must not defer or end other frees. */
+/* The owner's callback, which makes a freed block usable.  It may not call weir__order_defer, weir__order_complete. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
-/* MARKED: the stream has a pending event.  OPEN: its pending frees have no event.  QUIET: it has no pending frees. */
+/* MARKED: the stream has a pending event.  OPEN: it has frees without an event.  QUIET: all its frees are complete. */
 enum weir_order_state { WEIR_ORDER_QUIET, WEIR_ORDER_OPEN, WEIR_ORDER_MARKED, WEIR_ORDER_STATES };
 
 struct weir_order_list {
@@ -45,31 +45,31 @@ struct weir_order_stream {
     weir_stream handle; /* a key of the map `by_handle` for this record, or NULL */
     uint64_t sequence;  /* the number of the stream's last free */
     uint64_t frees;
-    size_t open;         /* the number of frees that no event covers yet */
-    uint64_t open_bytes; /* the bytes of frees that no event covers yet */
+    size_t open;         /* the number of frees after which no event is recorded yet */
+    uint64_t open_bytes; /* the bytes of these `open` frees */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The lowest value of `net_bytes` at an event.  Starts again after a request has found no free memory. */
+    /* The lowest value of `net_bytes` at an event.  Starts again after a request has found no idle memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of the stream's last bursts of calls whose frees nearly all got events, at most MOST_DOUBLINGS. */
+    /* The number of last bursts (calls in a row on the stream) with events for most frees, up to MOST_DOUBLINGS. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
-    uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
+    uint64_t lacked_at_event; /* weir_order.lacked at the stream's last event */
     /* 1 if the stream is non-blocking, 0 if it is blocking (or unknown), -1 if the driver was not queried yet */
     int is_non_blocking;
     /* The number of events to record before weir queries again whether the stream is idle. */
     unsigned query_gap;
     unsigned events_since_query;
-    uint64_t called; /* `calls` of the order at the stream's last call */
-    /* The requests that use this record now, perhaps without the lock.  Unless 0, the record must not be freed. */
+    uint64_t called; /* weir_order.calls at the stream's last call */
+    /* The number of requests that use this record now, perhaps without the lock.  Above 0, it must not be freed. */
     unsigned active_requests;
     struct weir_order_mark *marks, **marks_end; /* the pending events, oldest first */
     enum weir_order_state state;
     struct weir_order_stream *next, *prev; /* in the list of streams with this `state` */
 };
 
-/* The fields that most calls write come first, so that they share few cache lines. */
+/* An owner's streams and frees.  The fields that most calls write come first, so that they share few cache lines. */
 struct weir_order {
     struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
     /* The id of `recent`, so that calls on other streams need not read the record. */
@@ -78,12 +78,12 @@ struct weir_order {
     uint64_t calls;        /* the number of calls on all streams so far */
     int several;           /* set once a second stream, or an unknown one (id 0), has called */
     int always_due;        /* set by the owner while each free needs an event at once */
-    uint64_t lacked;       /* the number of requests so far that found no free memory */
+    uint64_t lacked;       /* the number of requests so far that found no idle memory */
     uint64_t strict_until; /* weir records more events while `sequence` is below this number */
-    /* An event should cover at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
+    /* weir should record an event only after at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
-    /* The streams by state.  weir frees the first records in QUIET, and queries events of the first in MARKED. */
+    /* The streams by state.  weir frees the first records in QUIET, and queries events of the first ones in MARKED. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
@@ -94,13 +94,13 @@ struct weir_order {
     struct weir_order_stream *unknown; /* the record for all streams with id 0, or NULL */
     CUevent *spare;                    /* completed events, to be recorded again */
     size_t spare_count, spare_capacity;
-    /* The deferred frees.  The events of the first one are queried next. */
+    /* Freed blocks that several streams may still use.  The events of the first one are queried next. */
     struct weir_fence *fences, *last_fence;
-    _Atomic size_t deferred; /* the number of deferred frees; read without the lock, too */
+    _Atomic size_t deferred; /* the number of entries in `fences`; read without the lock, too */
     uint64_t event_records;
 };
 
-/* A deferred free: the free of a block that several streams use, with an event on each of them. */
+/* A freed block that several streams may still use, with an event on each of these streams. */
 struct weir_fence {
     struct weir_fence *next;
     uintptr_t freed; /* the argument of the callback `ended` */
@@ -113,18 +113,18 @@ struct weir_fence {
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
-/* Calls `observed` for all streams, ends all deferred frees, and frees all host memory. */
+/* Calls `observed` for all streams, calls `ended` for all freed blocks that still wait, and frees all host memory. */
 void weir__order_close(struct weir_order *o);
 
 /* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call, or
  * while `active_requests` is above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Makes the frees of `s` available to other streams, if necessary.  Called in each operation on `stream`. */
+/* Makes memory freed on `s` available to other streams, if an event is due.  Called in each operation on `stream`. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
 /* Records a free of `bytes` bytes on `s`, without a driver call.  Returns the free's sequence number. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
-/* Records a free on `s` and an event that covers it.  On an error, records no free. */
+/* Records a free on `s`, and an event after this free.  On an error, records no free. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
 /* Returns the id of the stream that last called with this handle.  That stream may no longer exist.  Returns 0 if the
@@ -136,7 +136,7 @@ void weir__order_set_several(struct weir_order *o);
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
 /* Returns the bytes that the stream may free before an event is necessary.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
-/* Records that a request found no free memory.  Each stream then records an event in its next call. */
+/* Records that a request found no idle memory.  weir then records an event on each stream in the stream's next call. */
 void weir__order_count_lack(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
@@ -145,20 +145,20 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event for all frees of `s` without one.  The stream must not be captured. */
+/* Records an event after all frees of `s` without one.  The stream must not be in a capture. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Returns 1 if an event covers the free with this number on the stream `id`.  Other streams can wait for the event. */
+/* Returns 1 if a pending event was recorded after the free with this number on the stream `id`, else 0. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
- * cover the free.  `stream` must not be captured.  Returns the driver's result. */
+/* Makes all later work on `stream` wait on the device for the work before the free with this number on the stream `id`.
+ * An event must be recorded after the free.  `stream` must not be in a capture.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
-/* In a call on the stream `id`, makes the stream's frees available to other streams if the stream is idle. */
+/* In a call on the stream `id`, makes memory freed on the stream available to other streams if the stream is idle. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes the stream's frees available to other streams, on any thread.  The stream must exist and not be captured. */
+/* Makes memory freed on the stream available to others, on any thread.  The stream must exist and be in no capture. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Records that all frees have completed, also deferred ones, after a wait for the device. */
+/* Records that all frees have completed, also of blocks that several streams use, after a wait for the whole device. */
 void weir__order_observe_all(struct weir_order *o);
-/* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
+/* Records that all frees with numbers up to `sequence` have completed, after a wait for the whole device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records an event on `stream`; `id` may be 0 (unknown).  The caller later passes the event to weir__order_recycle. */
@@ -168,10 +168,10 @@ int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Calls `ended` with `freed` after all work so far on these streams, or never on an error.  `uses` may be NULL. */
+/* Calls `ended` with `freed` after all work so far on `stream` and on those in `uses` (or NULL); never on an error. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
-/* Queries up to `most` deferred frees, without a wait.  Returns 1 if it has finished one, else 0. */
+/* Queries the events of up to `most` fences, without a wait.  Returns 1 if it has made a freed block usable, else 0. */
 int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

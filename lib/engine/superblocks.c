@@ -7,9 +7,9 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one.  With other sizes, programs reserved more. */
+/* The size of the largest superblock, and of an allocator's first one.  Programs reserved more with other sizes. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
-/* The size of a stream's first superblock if others exist, since many streams have few small blocks. */
+/* The size of a stream's first superblock if another one exists, since many streams have few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
 /* A superblock has at most 1/32 of the limit of reserved memory, or the size of one slab if that is larger. */
 #define LIMIT_PART 32

@@ -18,7 +18,7 @@
 /* If more struct weir_placement_owner than this exist, weir frees the struct of a stream without free chunks. */
 #define KEPT_OWNERS ((size_t)16)
 
-/* ---- records ---- */
+/* ---- the hash table of chunks ---- */
 
 /* Creates an empty table.  Record 0 is marked as used, so that 0 can mean "no record". */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
@@ -79,7 +79,7 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
     t->room++;
 }
 
-/* ---- sets ---- */
+/* ---- sets of free chunks, by size ---- */
 
 /* Inserts a free chunk into the treap whose root is *link. */
 static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
@@ -206,7 +206,7 @@ static uint32_t set_find(const struct weir_placement *p, const struct chunk_set 
     return set->first[c + (unsigned)__builtin_ctzll(classes)];
 }
 
-/* ---- a placement ---- */
+/* ---- creating and destroying a placement ---- */
 
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out) {
     struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
@@ -243,7 +243,7 @@ void weir__placement_destroy(struct weir_placement *p) {
     weir__hostmem_resize(&host, p, 0, 0);
 }
 
-/* ---- streams ---- */
+/* ---- streams' free chunks ---- */
 
 /* Returns the stream's struct of free chunks, and creates it if necessary.  Returns NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
@@ -283,7 +283,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
         p->only = &p->ended;
 }
 
-/* ---- lists of tagged chunks ---- */
+/* ---- each stream's list of free chunks ---- */
 
 /* Inserts a tagged chunk into its stream's list, which is sorted by sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
@@ -307,7 +307,7 @@ static void list_remove(struct weir_placement *p, struct weir_placement_owner *o
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the chunk `old` in its stream's list by `id`, a part of `old`. */
+/* Replaces the chunk `old` in its stream's list by the chunk `id`, a part of `old`. */
 static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
@@ -317,13 +317,13 @@ static void list_replace(struct weir_placement *p, struct weir_placement_owner *
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = id;
 }
 
-/* ---- free chunks ---- */
+/* ---- merging and cutting free chunks ---- */
 
 static struct weir_placement_owner *chunk_owner(struct weir_placement *p, uint32_t id) {
     return p->all.kind[id] == TAGGED ? p->all.tag[id].owner : &p->clean;
 }
 
-/* Removes a free chunk from its set and its stream's list, before the chunk changes. */
+/* Removes a free chunk from its set and from its stream's list, before the chunk changes. */
 static void free_chunk_remove(struct weir_placement *p, struct weir_placement_owner *owner,
                               uint32_t id) {
     set_erase(p, &owner->set, id);
@@ -331,7 +331,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
         list_remove(p, owner, id);
 }
 
-/* Joins adjacent chunks that are in no set of free chunks.  The joined chunk gets the later sequence. */
+/* Joins two adjacent chunks that are in no set of free chunks.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left], *r = &p->all.chunk[right];
 
@@ -343,7 +343,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Adds the chunk `id` to the free chunks of `owner`, and coalesces it. */
+/* Adds the chunk `id` to the free chunks of `owner`, and merges it with adjacent ones if they may coalesce. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev, next = p->all.chunk[id].next;
@@ -363,7 +363,7 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts a chunk that is in no set at `address`.  Returns the second part's record, which the caller has reserved. */
+/* Cuts a chunk, which is in no set, in two at `address`.  Returns the second part's record, which must be reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -404,7 +404,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
     return id;
 }
 
-/* ---- room for records ---- */
+/* ---- growth of the hash table ---- */
 
 /* Replaces all old record numbers, and builds all sets again.  `old` maps old record numbers to new ones. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
@@ -470,7 +470,7 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     weir__hostmem_populate(p->all.memory, p->all.bytes);
 }
 
-/* ---- the second stream and observed frees ---- */
+/* ---- when a second stream calls, and when frees are known to have completed ---- */
 
 static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     uint32_t first = 0, *end = &first;
@@ -508,7 +508,7 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks with unobserved frees of the first stream from the clean set, and returns them as a list, linked
+/* Removes from the clean set all chunks that the first stream's work may still use, and returns them as a list, linked
  * by `newer`.  The other free chunks, and memory that no block has used, get the sequence 0. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
@@ -536,7 +536,7 @@ static uint32_t unlink_first_stream(struct weir_placement *p) {
     return chain;
 }
 
-/* Tags the first stream's free chunks when a second stream appears. */
+/* When a second stream appears, keeps the first stream's free chunks for the first stream until its work has ended. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_owner *owner;
     uint32_t chain, id;
@@ -693,7 +693,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* The loop is usually short: best fit prefers low addresses, so the first chunk is often live. */
+        /* The loop is usually short, since best fit prefers low addresses, so that the first chunk is often live. */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -840,7 +840,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Reserves one more record, and sets *want to the granules for `bytes`. */
+/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK or an error. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -873,7 +873,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the chunks of `owner`, which may be NULL, and those for all streams; or 0 if none fits. */
+/* Returns the best fit among the chunks of `owner` (or NULL) and the chunks for all streams, or 0 if none fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -935,7 +935,7 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
     return WEIR_PLACEMENT_OK;
 }
 
-/* ---- placing blocks after waits ---- */
+/* ---- placing blocks behind waits for other streams ---- */
 
 /* A run of adjacent free chunks. */
 struct run {
@@ -1073,7 +1073,7 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_OK;
 }
 
-/* ---- figures and walks ---- */
+/* ---- statistics, and walks over all chunks ---- */
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
     out->regions = p->regions;

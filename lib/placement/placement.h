@@ -6,7 +6,7 @@
  * - region: a range of addresses that the caller has added.  Its chunks cover the whole region.
  * - chunk: a part of one region, which is a live block, a deferred block, a free chunk or an unmapped range.
  * - unmapped range: a chunk without memory.  No block is placed there.
- * - deferred block: a block that the program has freed, and that stays in place until the caller frees the block.
+ * - deferred block: a freed block that stream work may still use, and that stays in place until the caller frees it.
  * - sequence: the number of a free, from 1.  A free that is already observed has the sequence 0.
  * - observed: a free is observed if the host knows that the stream's work before the free has completed.
  * - tagged chunk: a free chunk that only the stream of its last free may use until this free is observed.
@@ -68,7 +68,7 @@ enum weir_placement_result {
     WEIR_PLACEMENT_NO_MEMORY, /* no host memory; nothing has changed */
     WEIR_PLACEMENT_FOREIGN,
     WEIR_PLACEMENT_INTERIOR, /* inside a live block */
-    WEIR_PLACEMENT_FREE,     /* in a free chunk or a deferred block: a double free */
+    WEIR_PLACEMENT_FREE,     /* in a free chunk or an already freed block: a double free */
     WEIR_PLACEMENT_BUSY,     /* a part of the region is not free for all streams */
     WEIR_PLACEMENT_INVALID   /* a wrong argument, or overlapping regions */
 };
@@ -103,14 +103,14 @@ struct weir_placement_span {
 };
 
 struct weir_placement_waits {
-    /* Returns 1 if the request's stream can wait for the free with this sequence on `stream`. */
+    /* Returns 1 if the request's stream can wait for the free with this sequence on `stream`, else 0. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
-    /* Makes the request's stream wait for the free with this sequence on `stream`.  Returns 1 on success. */
+    /* Makes the request's stream wait for the free with this sequence on `stream`.  Returns 1 on success, else 0. */
     int (*wait)(void *context, uint64_t stream, uint64_t sequence);
     void *context;
 };
 
-/* Creates a placement.  Returns OK or NO_MEMORY.  Sets *out only on OK. */
+/* Creates a placement without regions.  Returns OK or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
 /* Frees all host memory of a placement, or does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
@@ -131,7 +131,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Makes a part of the unmapped range at `within` a free chunk, after the caller has mapped memory there.  All streams
  * may use the chunk if `sequence` is 0.  Otherwise only `s` may use the chunk until the free of `s` with this sequence
- * is observed.  Returns OK, INVALID or NO_MEMORY. */
+ * is known to have completed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns the range at `address` into an unmapped range.  The range lies in free chunks, of which the first starts at
@@ -160,9 +160,9 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
-/* Marks a live block as freed, but keeps it in place.  Another free of the block then returns WEIR_PLACEMENT_FREE. */
+/* Marks a live block as freed, but keeps its memory unusable.  A second free then returns WEIR_PLACEMENT_FREE. */
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
-/* Turns a deferred block into a live one, which the caller then frees. */
+/* Makes a block live again after weir__placement_defer(), so that the caller can free the block. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Sets the merge floor: memory that the stream freed up to this sequence does not join memory that the stream frees
  * later, so that other streams can use the earlier memory as soon as its frees have completed. */
@@ -171,10 +171,10 @@ void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_place
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
-/* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */
+/* Makes chunks that the stream has freed up to the sequence s->observed free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to a stream's record, which the caller can then free.  The stream has no tagged chunk and no
- * unobserved free, or the caller destroys the placement next. */
+/* Removes all pointers to a stream's record, which the caller can then free.  All frees of the stream must have
+ * completed, and no chunk may still be tagged with the stream, unless the caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
@@ -183,7 +183,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 /* Finds the chunk after *span by address, or the first chunk if all of *span is 0.  Returns 1 on success, 0 after the
  * last chunk.  The placement must not change during such a walk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
-/* Marks a live block as old.  Returns 1 if it was not old before, else 0. */
+/* Marks a live block as old.  Returns 1 if the block was not old before, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);
 
 /* Checks all invariants (tests/fixtures/placement_check.c).  Returns 1 if they hold, else 0. */

@@ -5,7 +5,7 @@
  * Addresses and sizes are counted in granules.  The chunks of a region and one border record form a ring in the order
  * of addresses, so that every chunk has two neighbours.
  *
- * One stream.  Until a second stream calls, all free chunks are in the clean set, and have a sequence but no owner.
+ * One stream.  Until a second stream calls, all free chunks are in the set `clean`, and have a sequence but no owner.
  *
  * Table.  The records of chunks are in a hash table by address.  A bucket has eight records, and one word with a byte
  * of each record's hash (the print).  A look-up compares all eight prints of a bucket at once, and costs one cache
@@ -45,16 +45,16 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* A free chunk's subtrees in the treap of its size class.  child[1] of the class's first chunk is the root. */
+        /* A free chunk's subtrees in its size class's treap.  The class's smallest chunk keeps the root in child[1]. */
         uint32_t child[2];
     };
 };
 
-/* The last free of a free chunk.  Chunks free for all streams, and live blocks, have only a `sequence`. */
+/* When a chunk was freed, and by which stream.  If all streams may use the chunk, only `sequence` is valid. */
 struct chunk_tag {
     uint64_t sequence; /* the number of the latest free; 0 if every stream may use the chunk */
-    struct weir_placement_owner *owner; /* the stream's tagged chunks */
-    uint32_t older; /* the stream's chunk that was freed before this one, or 0 */
+    struct weir_placement_owner *owner; /* all free chunks that only this chunk's stream may use */
+    uint32_t older; /* the chunk that the same stream freed before this one, or 0 */
     uint32_t newer;
 };
 
