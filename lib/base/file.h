@@ -5,9 +5,7 @@
  * 1, and printf() would write into weir's file.
  *
  * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
- * during its own writes, which then fail with EFBIG.
- *
- * This file must not depend on the contents of a file. */
+ * during its own writes, which then fail with EFBIG. */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H
 

@@ -2,9 +2,7 @@
 /* output.h: writes text and JSON to memory of a fixed size, or to a file.
  *
  * The functions allocate no memory and take no lock of weir, so that weir can write a report while a process ends, or
- * when the host has no memory left.
- *
- * This file must not depend on the meaning of a text. */
+ * when the host has no memory left. */
 #ifndef WEIR_OUTPUT_H
 #define WEIR_OUTPUT_H
 

@@ -6,17 +6,14 @@
  * variable, because a login session and a service must use one folder.
  *
  * The name of a file begins with "weir-UID-".  Every user may create files in these folders.  So weir follows no link,
- * waits for no pipe, and callers check the owner of each file that they open.
- *
- * This file must not depend on the contents of a file or on the process that searches for the file. */
+ * waits for no pipe, and callers check the owner of each file that they open. */
 #ifndef WEIR_RUNFILE_H
 #define WEIR_RUNFILE_H
 
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file.  All processes of this user get one path.  Returns 0, or -1 with errno if the path is
- * too long. */
+/* Writes the path of a file, equal in all processes of this user.  Returns 0, or -1 with errno if it is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -300,8 +300,7 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by `base` (1024 or 1000) until there would be a remainder.  Returns the index of the unit: 0 for
- * bytes, 1 for KiB or KB, and so on. */
+/* Divides *bytes by `base` (1024 or 1000) while there is no remainder.  Returns the index of the unit, 0 for bytes. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
