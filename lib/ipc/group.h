@@ -7,8 +7,7 @@
  *   charge   to add bytes to the counter before the driver allocates them; fails if the limit would be exceeded
  *   recover  to subtract the bytes of an ended member from the counter
  *
- * This file must not depend on drivers, what the bytes are used for, or which processes are asked for memory.
- */
+ * This file must not depend on drivers, what the bytes are used for, or which processes are asked for memory. */
 #ifndef WEIR_GROUP_H
 #define WEIR_GROUP_H
 
@@ -50,8 +49,7 @@ struct weir_group {
     /* How often the device's primary context is retained; guarded by the lock in group_process.c. */
     unsigned primary;
     int has_ended; /* set when the process begins to exit; it then joins no file again */
-    /* Set if the shared file was removed and this process could not join a new file. */
-    int is_lost;
+    int is_lost;   /* set if this process could not join a new file after the file was removed */
     char name[WEIR_GROUP_NAME + 1];
 };
 
@@ -60,8 +58,7 @@ struct weir_group_member {
     uint64_t pid, start, namespace; /* 0 until the process has published them */
     uint64_t weight;
     uint64_t bytes; /* charged to the group's limit */
-    /* The process's part of the group's limit in bytes, in proportion to its weight. */
-    uint64_t share;
+    uint64_t share; /* the process's part of the group's limit in bytes, by its weight */
     uint64_t idle; /* the bytes that the process could free, as last published */
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
     int slot, is_own;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* group_process.h: the group that the environment variable WEIR_GROUP names, on each device of this process.  The
- * process joins the group on a device before it creates a context there, and is a member until it ends.
- *
- * This file must not depend on allocators, or on which code allocates memory.
- */
+ * process joins the group on a device before it creates a context there, and is a member until it ends. */
 #ifndef WEIR_GROUP_PROCESS_H
 #define WEIR_GROUP_PROCESS_H
 
@@ -42,8 +39,8 @@ void weir__group_set_charged_by_preload(void);
  * destructors must call it. */
 void weir__group_process_ends(void);
 
-/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  Returns NULL with the reason
- * in `why`, which is "" if WEIR_GROUP is not set. */
+/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  On failure returns NULL with the
+ * reason in `why`, which is "" if WEIR_GROUP is not set. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
 /* Returns the group on the device if this process is a member, else NULL.  Loads only one pointer. */

@@ -168,8 +168,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* Returns the descriptor of the segment's file, or -1.  If the program has closed the descriptor, opens the file
- * again. */
+/* Returns the descriptor of the segment's file, or -1.  Opens the file again if the program has closed it. */
 static int segment_descriptor(struct weir_segment *s) {
     struct weir_kept again;
     int file;
@@ -186,8 +185,7 @@ static int segment_descriptor(struct weir_segment *s) {
     return -1;
 }
 
-/* Writes bytes at the offset `at`.  Checks the descriptor each time, because the program may close it between two
- * writes. */
+/* Writes bytes at the offset `at`.  Checks the descriptor, because the program may close it between two writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = segment_descriptor(s);
 
