@@ -16,8 +16,7 @@
 /* Opens a file as open(2) does.  Returns a descriptor above 2 that exec(2) closes, or -1 with errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Moves a newly opened file to a descriptor above 2 that exec(2) closes.  Returns the descriptor, or -1 with errno.
- * `file` may be the -1 of a failed open(2). */
+/* Moves `file`, which may be -1, to a descriptor above 2 that exec(2) closes.  Returns it, or -1 with errno. */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */
@@ -41,8 +40,7 @@ struct weir_file_guard {
     sigset_t before;
 };
 
-/* Block the signal SIGXFSZ in this thread, and restore its state.  In between, a write beyond the limit on file sizes
- * fails with EFBIG.  Both functions keep errno. */
+/* Block the signal SIGXFSZ in this thread, and restore the signal's earlier state.  Both functions keep errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 

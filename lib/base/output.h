@@ -10,8 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The destination of a text: a file or memory.  The caller sets `file`, or it sets `text` and `bytes`.  All other
- * members must be 0 at the start. */
+/* The destination of a text.  The caller sets `file`, or `text` and `bytes`, and all other members to 0. */
 struct weir_output {
     FILE *file;
     char *text;    /* the memory for the text, which ends with a NUL unless `bytes` is 0 */

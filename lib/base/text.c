@@ -59,8 +59,7 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number, such as ".5" but not "5.", at the start of a text.  Returns 1, or 0 with the reason in
- * *problem. */
+/* Finds the decimal number at the start of a text, such as ".5" but not "5.".  Returns 1, or 0 with the reason. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);

@@ -38,8 +38,7 @@ int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Reads a switch, in upper or lower case: "on", "1", "true" and "yes" mean 1; "off", "0", "false" and "no" mean 0. */
 int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
-/* Reads the decimal digits at *at, and moves *at behind them.  Returns 1 on success, 0 if there are no digits, -1 if
- * the number is larger than `most`. */
+/* Reads digits, and moves *at behind them.  Returns 1, 0 if there are no digits, -1 if the number is above `most`. */
 int weir__digits_read(const char **at, uint64_t most, uint64_t *value);
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
