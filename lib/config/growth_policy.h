@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.h: computes how much memory to add when reserved memory grows.  The functions depend only on their
- * arguments, not on drivers, engines or locks. */
+/* growth_policy.h: computes how much memory to add when reserved memory grows.  The functions use only arguments. */
 #ifndef WEIR_GROWTH_POLICY_H
 #define WEIR_GROWTH_POLICY_H
 

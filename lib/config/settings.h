@@ -72,7 +72,7 @@ enum weir_place {
     WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment (weir_options_from_env), with warnings if `warn` is set.  `sources` may be NULL. */
+/* Reads options as weir_options_from_env does.  If `warn` is set, prints warnings.  `sources` may be NULL. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
