@@ -135,7 +135,7 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of a slot from the group's counter, and frees the slot.  The caller holds the slot's life lock. */
+/* Subtracts all bytes of a slot from the group's counter, and frees the slot.  The caller holds the life lock. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
@@ -431,8 +431,7 @@ void weir__group_close_in_child(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Changes this process's bytes of one kind, and the group's counter.  Returns 0 if the group would exceed `limit`,
- * else 1.  The caller holds the lock. */
+/* Changes this process's bytes of one kind.  Returns 0 if the group would exceed `limit`, else 1.  Needs the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];

@@ -42,8 +42,7 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device.  All fields are zero if there is no group.  The lock in `shared` guards the fields, and
- * this process's changes of the shared file. */
+/* A group on one device, or zeros.  The lock in `shared` guards all fields, and this process's changes of the file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* How often the device's primary context is retained; guarded by the lock in group_process.c. */
@@ -67,8 +66,7 @@ struct weir_group_member {
 
 /* Returns 1 if `name` is a valid name of a group, else 0. */
 int weir__group_is_name(const char *name);
-/* Makes this process a member of a group.  If `limit` is 0, the existing members' limit applies.  Returns 0, or -1
- * with the reason in `why`. */
+/* Joins a group.  If `limit` is 0, the members' limit applies.  Returns 0, or -1 with the reason in `why`. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
 /* Opens the shared file of a group without joining the group.  Returns 0 on success, -1 if there is no such group. */
@@ -87,8 +85,7 @@ void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before the driver allocates the memory.  Returns 1, or 0 if the limit would be
- * exceeded or is_lost is set. */
+/* Adds bytes to the group's counter before an allocation.  Returns 1, or 0 if the limit forbids it or is_lost is set. */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts freed bytes from the group's counter, but not more bytes of this kind than this process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
@@ -102,8 +99,7 @@ uint64_t weir__group_used(struct weir_group *g);
 /* Subtracts the bytes of ended members from the group's counter.  Returns the bytes that stay counted, because the
  * kernel has not yet freed the memory of killed members. */
 uint64_t weir__group_recover(struct weir_group *g);
-/* Lists the members that run, the one with most bytes first, in an array of WEIR_GROUP_SLOTS elements.  Returns their
- * number. */
+/* Lists the running members in an array of WEIR_GROUP_SLOTS elements, most bytes first.  Returns their number. */
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out);
 
 #endif

@@ -58,8 +58,7 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that all members together may still allocate. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Requests idle memory from the other processes that use the device, or only from members of the group if too little of
- * the group's limit is left. */
+/* Requests idle memory from other processes, or only from group members if too little of the limit is left. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 
@@ -67,8 +66,7 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  Without a
- * group, returns `inner`, which may be NULL. */
+/* Returns a driver table that charges this process's memory to its group, or `inner` (may be NULL) without a group. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

@@ -8,8 +8,7 @@
 
 #include <stdint.h>
 
-/* An allocator's entry in the list.  Before the allocator joins, it sets `driver`, `device` and `owner`, and all other
- * fields to 0. */
+/* An allocator's entry in the list.  Before it joins, it sets `driver`, `device` and `owner`, and other fields to 0. */
 struct weir_local_peer {
     const void *driver;
     int device;

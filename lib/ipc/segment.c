@@ -20,9 +20,8 @@
  * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest
  * byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both
- * processes access the mapped page only by the futex system call, which returns an error if the page is gone.
- */
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both processes
+ * access the mapped page only by the futex system call, which returns an error if the page is gone. */
 #include "ipc/segment.h"
 
 #include <errno.h>

@@ -13,8 +13,7 @@
  * it, or removes it if this process only reads (tests/spin/registry.pml, tests/spin/group.pml).
  *
  * The system may remove the files of a user whose last login session ends (RemoveIPC in logind.conf).  So a process
- * checks from time to time whether its file still has its name, its size and its head.
- */
+ * checks from time to time whether its file still has its name, its size and its head. */
 #include "ipc/slot_file.h"
 
 #include <errno.h>

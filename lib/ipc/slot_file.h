@@ -70,8 +70,7 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
 /* Opens the slot file `name` for reading only.  Returns 0 on success, -1 if the file does not exist. */
 int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name, which has less
- * than `most` bytes. */
+/* Calls `visit` for each slot file whose name is `begins` and a rest of less than `most` bytes, and passes the rest. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
@@ -88,8 +87,7 @@ void weir__slot_file_close_in_child(struct weir_slot_file *f);
 
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed it. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  The
- * caller holds the lock of `f`. */
+/* Returns 1 if this process has a slot in a removed or damaged file, else 0.  The caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
 /* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0, or -1 with errno
  * and the old mapping unchanged.  The caller holds the lock of `f`. */
@@ -103,8 +101,7 @@ int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
 int weir__slot_is_in_own_namespace(const struct weir_slot_file *f, uint64_t namespace);
 /* Returns 1 if the process is exiting or was killed and its pid is valid in this pid namespace, else 0. */
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
-/* Returns 1 if the process that claimed the slot still runs, or if the kernel cannot tell; else 0.  Only for files
- * whose slots count memory. */
+/* Returns 1 if the slot's owner still runs, or if the kernel cannot tell, else 0.  Only for slots that count memory. */
 int weir__slot_is_process_running(const struct weir_slot_file *f, int slot);
 /* Locks the slot of an ended process, so that no other process changes or claims it.  Returns 1 on success, 0 if
  * another process holds the lock.  Only for files whose slots count memory. */
