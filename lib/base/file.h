@@ -27,7 +27,6 @@ FILE *weir__file_read(const char *path);
 /* Reads a file to its end, but at most `most` bytes.  Returns the number of bytes, or -1 with errno. */
 ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 
-/* The maximum size, in bytes, of a text file that weir reads as a whole. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
 /* Reads a whole file of at most WEIR_FILE_TEXT_BYTES bytes.  Returns the text, which the caller frees, or NULL with the
