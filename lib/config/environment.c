@@ -164,8 +164,7 @@ enum { NOT_SET, NO, YES };
 
 /* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, YES (preallocates a fraction of the device), or NO
-     * (preallocates `bytes` bytes). */
+    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, YES (a fraction of the device) or NO (`bytes` bytes). */
     int tf_prealloc;
     uint64_t bytes;
     int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */

@@ -53,7 +53,6 @@ static int is_size(size_t bytes) {
     return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
 }
 
-/* Returns an error message if `options` is NULL or options->size is wrong, else NULL. */
 static const char *size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";
