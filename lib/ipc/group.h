@@ -64,7 +64,6 @@ struct weir_group_member {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* Returns 1 if `name` is a valid name of a group, else 0. */
 int weir__group_is_name(const char *name);
 /* Joins a group.  If `limit` is 0, the members' limit applies.  Returns 0, or -1 with the reason in `why`. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
@@ -85,7 +84,7 @@ void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before an allocation.  Returns 1, or 0 if the limit forbids it or is_lost is set. */
+/* Adds bytes to the counter before an allocation.  Returns 1, or 0 if the limit would be exceeded or is_lost is set. */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts freed bytes from the group's counter, but not more bytes of this kind than this process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);

@@ -20,8 +20,7 @@ struct weir_group_settings {
     uint64_t weight;
 };
 
-/* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
- * error writes a message and returns -1. */
+/* Reads the group's settings from the environment.  Returns 1, 0 if no setting is set, or -1 with a message. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
 /* The settings of a group as texts.  `text` is NULL if the setting is not set.  `label` is its name in messages. */
 struct weir_group_texts {
@@ -35,8 +34,7 @@ int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_gr
 /* Called when libweir-preload.so is loaded, which then charges this process's memory; no other code charges it. */
 void weir__group_set_charged_by_preload(void);
 
-/* Records in all groups that this process begins to exit.  A destructor calls the function; a process that ends without
- * destructors must call it. */
+/* Records in all groups that this process begins to exit.  A process that ends without destructors must call this. */
 void weir__group_process_ends(void);
 
 /* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  On failure returns NULL with the

@@ -93,7 +93,6 @@ int weir__slot_file_is_lost(struct weir_slot_file *f);
  * and the old mapping unchanged.  The caller holds the lock of `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
-/* Returns the offset of a slot in the file. */
 off_t weir__slot_offset(const struct weir_slot_file *f, int slot);
 /* Returns 1 if a process has claimed the slot (another open file has locked it), else 0. */
 int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
