@@ -96,7 +96,7 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter of the group.  First completes the last change, whose member may have been killed meanwhile. */
+/* Returns the counter of the group.  First completes the last change, whose member may have been killed. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;

@@ -58,7 +58,7 @@ struct weir_group_member {
     uint64_t weight;
     uint64_t bytes; /* charged to the group's limit */
     uint64_t share; /* the process's part of the group's limit in bytes, by its weight */
-    uint64_t idle; /* the bytes that the process could free, as last published */
+    uint64_t idle;  /* the bytes that the process could free, as last published */
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
     int slot, is_own;
     char command[WEIR_REGISTRY_COMMAND];

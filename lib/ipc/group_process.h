@@ -31,7 +31,7 @@ struct weir_group_texts {
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);
 
-/* Called when libweir-preload.so is loaded, which then charges this process's memory; no other code charges it. */
+/* libweir-preload.so calls this function when it is loaded, and then alone charges this process's memory. */
 void weir__group_set_charged_by_preload(void);
 
 /* Records in all groups that this process begins to exit.  A process that ends without destructors must call this. */

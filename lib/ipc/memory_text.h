@@ -18,7 +18,7 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* a number that other memory never gets */
+    uint64_t name; /* identifies the memory; no other memory ever gets this number */
     uint64_t bytes;
 };
 

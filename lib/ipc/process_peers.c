@@ -80,8 +80,7 @@ struct weir_process_peers {
     pthread_mutex_t asking; /* held while this process requests memory; guards all fields below */
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    uint64_t
-        unavailable[WEIR_SLOTS];    /* by slot: memory of its process that the request cannot get */
+    uint64_t unavailable[WEIR_SLOTS]; /* by slot: memory that the current request cannot get */
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];

@@ -65,8 +65,8 @@ struct weir_answers {
     /* The bytes that the request cannot get from the other processes.  The bytes do not include memory of ending
      * processes.  UINT64_MAX if there are no other processes. */
     uint64_t unavailable;
-    int has_answer;  /* set if any process has answered, or published its memory meanwhile */
-    int has_timeout; /* set if a process did not answer before the deadline */
+    int has_answer;    /* set if any process has answered, or published its memory meanwhile */
+    int has_timeout;   /* set if a process did not answer before the deadline */
     int is_incomplete; /* set if the other processes may free more memory later */
     /* The bytes that exiting or killed processes may soon return to the device.  0 if enough bytes were freed. */
     uint64_t ending;

@@ -230,7 +230,7 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a slot.  Uses the slot of an ending process last, since it tells others how much memory will become free.
+/* Claims a slot.  Uses the slot of an ending process last, since the slot tells how much memory will become free.
  * Returns the slot's number, or -1 with errno.  EAGAIN means that another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
@@ -407,7 +407,7 @@ static void remove_if_alone(const struct weir_slot_file *f) {
     unlock_slots(f, file);
     if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
         return;
-    /* The file stays while a process is ending, because its slot tells others how much memory will become free. */
+    /* The file stays while a process is ending: its slot tells other processes how much memory will become free. */
     if (!is_any_ending(f))
         (void)weir__runfile_unname(file, f->path);
     unlock_slots(f, file);

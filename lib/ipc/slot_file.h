@@ -56,8 +56,8 @@ struct weir_slot_file {
     const struct weir_slot_kind *kind;
     struct weir_kept file; /* empty if the file was removed and could not be created again */
     int slot;              /* this process's slot; -1 if it only reads the file or has left */
-    void *map;      /* the mapping of the file; the address never changes */
-    uint64_t start; /* the start time and the pid namespace of this process */
+    void *map;             /* the mapping of the file; the address never changes */
+    uint64_t start;        /* the start time and the pid namespace of this process */
     uint64_t namespace;
     uint64_t checked_ns; /* the time of the last check that the file is valid */
     uint64_t limit;      /* the limit for a file that this process creates */
