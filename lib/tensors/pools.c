@@ -540,7 +540,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the last one.  May return OK without a segment; the caller then tries again. */
+/* Allocates a segment directly after the last segment.  If this returns OK without a segment, the caller retries. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;

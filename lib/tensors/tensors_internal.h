@@ -137,7 +137,7 @@ struct weir_tensors {
     struct weir_extent pool_range; /* where segments can join; 0 bytes if nowhere */
     weir_tensors_hooks hooks;
     struct weir_bias lock;
-    int lock_taken; /* the result of the lock call, which the unlock call needs */
+    int lock_taken;      /* the result of the lock call, which the unlock call needs */
     struct weir_map map; /* all live blocks, by address; the values are struct weir_tensor * */
     struct weir_tensor *free_records;
     struct weir_tensor_pool *pools;
@@ -150,8 +150,8 @@ struct weir_tensors {
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
     _Atomic uint64_t legacy_id;        /* of the legacy default stream; 0 before weir_bind */
-    atomic_int is_watched;  /* set if weir calls the hook `event` */
-    atomic_int route_count; /* the number of pools that receive requests */
+    atomic_int is_watched;             /* set if weir calls the hook `event` */
+    atomic_int route_count;            /* the number of pools that receive requests */
     struct weir_tensor_queue *queues;
     struct weir_tensor *failed_frees; /* blocks whose free failed; weir retries the free */
     struct weir_order events;         /* a cache of CUDA events */
@@ -165,7 +165,7 @@ struct weir_tensors {
     } pending[3];
     weir_statistics stats_at_reset; /* the statistics at the last weir_tensors_reset_sums */
     int64_t reserved_at_reset;      /* reserved bytes at the last weir_tensors_reset_sums */
-    int64_t pool_bytes; /* the allocator's memory in private memory pools */
+    int64_t pool_bytes;             /* the allocator's memory in private memory pools */
     /* The reserved bytes outside private memory pools, as weir last reported them by an event. */
     int64_t reported_shared_bytes;
     uint64_t growth_address; /* the address in the last event that reported growth */
