@@ -9,8 +9,7 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the size of its chunk in bytes, with padding.  `request.note` is NULL, because a
- * restore cannot keep the program's note. */
+/* A saved live block, without the program's note.  `chunk` is the size of the block's chunk in bytes. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;

@@ -64,8 +64,7 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir retries such a free, because
- * a framework ignores errors of a free. */
+/* Returns 1 if weir must retry a free that returned this status, else 0.  A framework ignores errors of a free. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;

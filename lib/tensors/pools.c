@@ -9,9 +9,6 @@
  * pool's last segment.  The two segments join: a block may lie across both.  Small blocks have segments of their own,
  * since a small block that stays live would keep large free blocks from joining.
  *
- * With other engines a new segment is as large as a fixed fraction of the pool, so small pools reserve little memory
- * and large pools grow seldom.
- *
  * Other streams may reuse the memory of a destroyed stream only after a wait for the device.  A request makes this wait
  * before the pool grows. */
 #include <stdlib.h>

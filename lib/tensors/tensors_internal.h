@@ -145,8 +145,7 @@ struct weir_tensors {
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
     struct weir_tensor_reserved *reserved; /* the records, newest pool first */
-    /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
-     * `sequence` when the wait began. */
+    /* The number of frees in private memory pools so far.  A device wait covers the frees that were counted before. */
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
     _Atomic uint64_t legacy_id;        /* of the legacy default stream; 0 before weir_bind */
