@@ -15,8 +15,7 @@
 #define WEIR_ASSERT(condition) ((void)sizeof((condition) ? 1 : 0))
 #endif
 
-/* Marks a static function that is called only inside asserts.  Compilers without optimisation remove an unused function
- * only if it is inline. */
+/* Marks a static function that only asserts call.  Without optimisation, compilers remove it only if it is inline. */
 #define WEIR_ASSERT_ONLY inline __attribute__((unused))
 
 _Noreturn int weir__assert_failed(const char *condition, const char *file, int line);

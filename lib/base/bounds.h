@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sets `first` to the smallest index below `first` at which `condition` is true.  The condition reads the index from
- * the size_t `at`, and must be false below this index and true above it. */
+/* Lowers `first` to the smallest index at which `condition` is true.  `condition` reads the index from the size_t `at`,
+ * and must be false below this index and true above it. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

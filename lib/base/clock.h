@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h: reads the monotonic clock of the host.  This file must not depend on a device: the device
- * model has a clock of its own. */
+/* clock.h: reads the monotonic clock of the host.  The device model has a clock of its own. */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* counters.h: the counters of an allocator, its ring buffer of growth events, and its histograms of latencies.
  *
- * The engine has the figures of memory in use and reserved.  Each counter is a relaxed atomic, and independent of all
- * others.  A mutex guards the ring buffer, since growth is rare.
- *
- * This file must not depend on engines or drivers, so callers pass times as numbers. */
+ * The engine has the figures of memory in use and reserved.  A mutex guards the ring buffer, since growth is rare. */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H
 
@@ -35,10 +32,9 @@ struct weir_striped {
     } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
-/* The index of this thread's stripe plus one, or 0 if the thread has no stripe yet.  A read is one instruction
- * (tls.h). */
+/* The index of this thread's stripe plus one, or 0 if there is none yet.  A read is one instruction (tls.h). */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
-/* Gives this thread a stripe of counters, and returns its index plus one. */
+/* Assigns a stripe of counters to this thread, and returns the stripe's index plus one. */
 unsigned weir__striped_assign(void);
 
 /* Returns the index of this thread's stripe of counters. */
@@ -46,8 +42,7 @@ static inline unsigned weir__striped_own(void) {
     return (weir__striped_thread ? weir__striped_thread : weir__striped_assign()) - 1;
 }
 
-/* Adds one to a counter of the calling thread, in the stripe `stripe`.  A thread that reads the new value also sees all
- * earlier writes of the calling thread. */
+/* Adds one to a counter of this thread.  A thread that acquires the new value also sees all earlier writes. */
 static inline void weir__striped_raise(unsigned stripe, _Atomic uint64_t *mine) {
     if (stripe < WEIR_STRIPED_STRIPES)
         atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + 1,
@@ -99,8 +94,7 @@ struct weir_counters {
     struct weir_histogram *latency;
 };
 
-/* Initialises the counters, with histograms of latencies if `latency` is set.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Initialises the counters, with histograms of latencies if `latency` is set.  Returns 1, or 0 without host memory. */
 int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
@@ -126,8 +120,7 @@ struct weir_failed_request {
 void weir__failure_set(const struct weir_failed_request *refused);
 /* Copies the last failed request of the calling thread to *out. */
 void weir__failure_get(struct weir_failed_request *out);
-/* Returns the number of requests of the calling thread that have failed so far.  A caller compares two results to
- * detect a new failure. */
+/* Returns how many requests of this thread have failed.  A caller compares two results to detect a new failure. */
 uint64_t weir__failure_count(void);
 /* Overwrites the size of the calling thread's last failed request. */
 void weir__failure_set_bytes(uint64_t bytes);

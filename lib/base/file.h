@@ -5,9 +5,7 @@
  * 1, and printf() would write into weir's file.
  *
  * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
- * during its own writes, which then fail with EFBIG.
- *
- * This file must not depend on the contents of a file. */
+ * during its own writes, which then fail with EFBIG. */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H
 
@@ -18,8 +16,7 @@
 /* Opens a file as open(2) does.  Returns a descriptor above 2 that exec(2) closes, or -1 with errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Moves a newly opened file to a descriptor above 2 that exec(2) closes.  Returns the descriptor, or -1 with errno.
- * `file` may be the -1 of a failed open(2). */
+/* Moves `file`, which may be -1, to a descriptor above 2 that exec(2) closes.  Returns it, or -1 with errno. */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */
@@ -30,7 +27,6 @@ FILE *weir__file_read(const char *path);
 /* Reads a file to its end, but at most `most` bytes.  Returns the number of bytes, or -1 with errno. */
 ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 
-/* The maximum size, in bytes, of a text file that weir reads as a whole. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
 /* Reads a whole file of at most WEIR_FILE_TEXT_BYTES bytes.  Returns the text, which the caller frees, or NULL with the
@@ -43,8 +39,7 @@ struct weir_file_guard {
     sigset_t before;
 };
 
-/* Block the signal SIGXFSZ in this thread, and restore its state.  In between, a write beyond the limit on file sizes
- * fails with EFBIG.  Both functions keep errno. */
+/* Block the signal SIGXFSZ in this thread, and restore the signal's earlier state.  Both functions keep errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* futex.h: the constants of futex(2) that weir uses.  weir defines them itself, because not every C library installs
- * the kernel's header. */
+/* futex.h: the constants of futex(2) that weir uses, because not every C library installs the kernel's header. */
 #ifndef WEIR_FUTEX_H
 #define WEIR_FUTEX_H
 

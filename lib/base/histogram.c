@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* histogram.c: a log-linear histogram.
  *
- * Each value below 32 has its own bucket.  From 32 on, each range from a power of two to the next has 32 equal
- * buckets. */
+ * Each value below 32 has its own bucket.  Above, each range from a power of two to the next has 32 equal buckets. */
 #include "base/histogram.h"
 
 #include "base/bounds.h"

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* hostmem.h: allocates host memory, counts its bytes, and lets a test make an allocation fail.
  *
- * A data structure that must stay consistent when host memory runs out allocates all its memory through one `struct
- * weir__hostmem`, so that a test can make the k-th allocation fail, for every k.  For short arrays,
- * weir__hostmem_room() is sufficient.
- *
- * This file must not depend on the use of the memory. */
+ * A data structure that must stay consistent when host memory runs out allocates all memory through one `struct
+ * weir__hostmem`, so that a test can make each allocation fail.  For short arrays, weir__hostmem_room() suffices. */
 #ifndef WEIR_HOSTMEM_H
 #define WEIR_HOSTMEM_H
 
@@ -18,8 +15,7 @@
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
 
 struct weir__hostmem {
-    /* The function that resizes memory; if NULL, weir uses realloc and free. */
-    weir__hostmem_resize_fn *resize;
+    weir__hostmem_resize_fn *resize; /* resizes memory; if NULL, weir uses realloc and free */
     void *context;                   /* the first argument of `resize` */
     size_t bytes;                    /* the number of bytes that are allocated now */
 };

@@ -24,8 +24,7 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
            one->special == other->special;
 }
 
-/* Returns 1 if the descriptor belongs to the stored file, 0 if it is closed or belongs to another file, -1 if fstat(2)
- * fails for another reason. */
+/* Returns 1 if the descriptor belongs to the stored file, 0 if it does not or is closed, -1 if fstat(2) fails. */
 static int compare_kept(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;

@@ -3,9 +3,7 @@
  *
  * A program may close one of weir's descriptors by mistake, and then open another file with its number.  So weir stores
  * the device and the inode of its file, and compares both before each use.  A mapping of the file keeps its inode, and
- * its file locks, even if the program closes the descriptor.
- *
- * This file must not depend on the use of the file. */
+ * its file locks, even if the program closes the descriptor. */
 #ifndef WEIR_KEPT_H
 #define WEIR_KEPT_H
 

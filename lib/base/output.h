@@ -2,9 +2,7 @@
 /* output.h: writes text and JSON to memory of a fixed size, or to a file.
  *
  * The functions allocate no memory and take no lock of weir, so that weir can write a report while a process ends, or
- * when the host has no memory left.
- *
- * This file must not depend on the meaning of a text. */
+ * when the host has no memory left. */
 #ifndef WEIR_OUTPUT_H
 #define WEIR_OUTPUT_H
 
@@ -12,8 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The destination of a text: a file or memory.  The caller sets `file`, or it sets `text` and `bytes`.  All other
- * members must be 0 at the start. */
+/* The destination of a text.  The caller sets `file`, or `text` and `bytes`, and all other members to 0. */
 struct weir_output {
     FILE *file;
     char *text;    /* the memory for the text, which ends with a NUL unless `bytes` is 0 */

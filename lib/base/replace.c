@@ -53,8 +53,7 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the folder of a file to the disk, so that a new name is still there after a crash.  Ignores errors, because
- * some file systems cannot do this. */
+/* Syncs the folder of a file, so that a new name survives a crash.  Ignores errors, since some file systems cannot. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;

@@ -3,9 +3,7 @@
  *
  * weir writes a new file with a temporary name in the folder of the old file, and renames it.  If the path is a
  * symbolic link, weir replaces its target; if all users may write to the folder, this user or root must own the link.
- * weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or standard error.
- *
- * This file must not depend on the contents of the file. */
+ * weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or standard error. */
 #ifndef WEIR_REPLACE_H
 #define WEIR_REPLACE_H
 
@@ -13,12 +11,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A file whose contents are being replaced.  The caller writes the new contents to `file`, and weir__replace_end()
- * closes it. */
+/* A file whose contents are being replaced.  The caller writes the new contents to `file`. */
 struct weir_replacement {
     int file;
-    /* The path of the file that the new file will replace, or "" if weir writes in place. */
-    char path[PATH_MAX];
+    char path[PATH_MAX]; /* of the file that will be replaced, or "" if weir writes in place */
     char beside[PATH_MAX];
 };
 

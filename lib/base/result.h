@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: stores the CUresult of a failed driver call for weir_last_driver_result().  This file must not depend on
- * the meaning of a CUresult. */
+/* result.h: stores the CUresult of a failed driver call for weir_last_driver_result(). */
 #ifndef WEIR_RESULT_H
 #define WEIR_RESULT_H
 
@@ -8,8 +7,8 @@
 
 #include "base/tls.h"
 
-/* Sets the value that weir_last_driver_result() returns in this thread.  Every public call that fails sets it, to 0
- * if no driver call failed. */
+/* Sets the value that weir_last_driver_result() returns in this thread.  Every public call that fails must set the
+ * value, to 0 if no driver call failed. */
 void weir__set_driver_result(int result);
 
 /* Returns `status`.  If it is a failure, sets weir_last_driver_result() to 0, since no driver call was the cause. */

@@ -30,8 +30,7 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* Rounds a value up to a multiple of `unit`, which must be a power of two.  Returns 1 on success.  On overflow returns
- * 0 and does not change *out. */
+/* Rounds up to a multiple of `unit`, a power of two.  Returns 1.  On overflow returns 0 and does not change *out. */
 static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 

@@ -20,8 +20,7 @@ enum {
 
 typedef _Atomic unsigned weir_slow_paths;
 
-/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes that another thread made before it
- * changed the bit. */
+/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes made before the bit was changed. */
 static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }

@@ -59,8 +59,7 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number, such as ".5" but not "5.", at the start of a text.  Returns 1, or 0 with the reason in
- * *problem. */
+/* Finds the decimal number at the start of a text, such as ".5" but not "5.".  Returns 1, or 0 with the reason. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);
@@ -300,8 +299,7 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by `base` (1024 or 1000) until there would be a remainder.  Returns the index of the unit: 0 for
- * bytes, 1 for KiB or KB, and so on. */
+/* Divides *bytes by `base` (1024 or 1000) while there is no remainder.  Returns the index of the unit, 0 for bytes. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 

@@ -3,9 +3,7 @@
  *
  * The functions weir__..._read accept a text only if the whole text is a value, without a sign, an exponent or
  * hexadecimal digits, and with the decimal point ".".  They return 1 and write the value, or return 0 and write only
- * the reason to *problem.  A text of weir__..._spell is read as an equal value.
- *
- * This file must not depend on options or on the origin of a text. */
+ * the reason to *problem.  A text of weir__..._spell is read as an equal value. */
 #ifndef WEIR_TEXT_H
 #define WEIR_TEXT_H
 
@@ -31,8 +29,7 @@ int weir__problem(struct weir_problem *problem, const char *format, ...)
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads a size such as "4GiB".  Refuses a number below 2^20 without a unit, except 0: the user probably means MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads an amount of memory: a size such as "4GiB", "75%" (of the device's total memory), "90%free" (of the device's
- * free memory) or "max". */
+/* Reads an amount of memory such as "4GiB", "75%" (of the device's memory), "90%free" (of its free memory) or "max". */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* Reads a fraction such as ".75" or "1", and converts it to millionths.  The fraction must be above 0 and at most 1. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
@@ -41,14 +38,12 @@ int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Reads a switch, in upper or lower case: "on", "1", "true" and "yes" mean 1; "off", "0", "false" and "no" mean 0. */
 int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
-/* Reads the decimal digits at *at, and moves *at behind them.  Returns 1 on success, 0 if there are no digits, -1 if
- * the number is larger than `most`. */
+/* Reads digits, and moves *at behind them.  Returns 1, 0 if there are no digits, -1 if the number is above `most`. */
 int weir__digits_read(const char **at, uint64_t most, uint64_t *value);
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
-/* Writes a number of bytes exactly, in a form that weir__size_read() can read: "8GiB", "1536MiB", "4GB", "1001B",
- * "0". */
+/* Writes a number of bytes exactly, as weir__size_read() reads it: "8GiB", "1536MiB", "4GB", "1001B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes a number of bytes for tables and messages, with at most two digits after the point: "8GiB", "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
@@ -76,8 +71,8 @@ static inline const char *weir__plural_are(uint64_t count) {
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the edit distance of two names, or WEIR_DISTANT if a name is too long.  Ignores case.  `a` need not end
- * with a NUL. */
+/* Returns the edit distance of two names, ignoring case, or WEIR_DISTANT if one is longer than WEIR_DISTANT.  `a` need
+ * not end with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
 /* Returns a copy of `text` that is never freed.  All equal texts have one copy.  Sets *is_new, if not NULL, to 1 if

@@ -103,8 +103,7 @@ void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
 }
 
-/* Returns the nanoseconds that the calling thread has waited for a processor since its start, or 0 if the kernel does
- * not measure them. */
+/* Returns how many nanoseconds this thread has waited for a processor, or 0 if the kernel does not measure them. */
 static uint64_t read_run_delay(void) {
     char text[64];
     uint64_t delay = 0;

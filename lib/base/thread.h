@@ -12,8 +12,7 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own threads, else 0. */
 int weir__thread_is_own(void);
-/* Tries for one second to take a lock, which another thread may hold forever in a driver call.  Returns 1 on
- * success, else 0. */
+/* Tries for one second to take a lock, whose holder may hang in a driver call.  Returns 1 on success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Calls `work` in a new thread, and waits up to `seconds` seconds.  Returns 1 if `work` has returned, 0 if the thread
  * still runs and uses `context`.  If no thread can be started, calls `work` in the calling thread. */
@@ -26,8 +25,7 @@ struct weir_waits {
     uint64_t seen_ns;
 };
 
-/* Returns how many of the last `took_ns` nanoseconds the calling thread waited for a processor, or 0 if not
- * measured. */
+/* Returns how many of the last `took_ns` nanoseconds this thread waited for a processor, or 0 if not measured. */
 uint64_t weir__thread_waits_in(struct weir_waits *waits, uint64_t took_ns);
 
 #endif

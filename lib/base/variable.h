@@ -2,9 +2,7 @@
 /* variable.h: reads weir's own environment variables.
  *
  * A program may overwrite its environment before weir reads a variable, for example to change its name in ps(1).  So a
- * library that is preloaded into a program copies all WEIR_ variables when it is loaded.
- *
- * This file must not depend on the meaning of a variable. */
+ * library that is preloaded into a program copies all WEIR_ variables when it is loaded. */
 #ifndef WEIR_VARIABLE_H
 #define WEIR_VARIABLE_H
 

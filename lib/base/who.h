@@ -21,8 +21,7 @@ int weir__process_lives(pid_t pid, uint64_t start);
 int weir__process_is_ending(pid_t pid, uint64_t start);
 /* Returns 1 if the process exists and is stopped, by SIGSTOP or by a debugger; else 0. */
 int weir__process_is_stopped(pid_t pid);
-/* Returns the inode number of this process's pid namespace, or 0 if it cannot be read.  Processes of one namespace see
- * equal pids. */
+/* Returns the inode of this process's pid namespace, or 0 if unknown.  Processes of one namespace see equal pids. */
 uint64_t weir__process_namespace(void);
 
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.h: converts amounts of memory such as "75%" to bytes.  This file must not depend on drivers or engines, so
- * callers pass the sizes of the memory. */
+/* amount.h: converts amounts of memory such as "75%" to bytes.  Callers pass the sizes of the memory. */
 #ifndef WEIR_AMOUNT_H
 #define WEIR_AMOUNT_H
 

@@ -13,10 +13,7 @@
  * table.  enum weir_place (settings.h) says in which programs a row has no effect.
  *
  * weir replaces the caller's options only if all variables are valid.  At the end, it warns about variables whose names
- * are similar to known names, once in each process and each `weir run`.
- *
- * This file must not depend on devices, engines, the effect of an option, or how the option table reads a text.
- */
+ * are similar to known names, once in each process and each `weir run`. */
 #include "config/settings.h"
 
 #include <stdio.h>
@@ -46,8 +43,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The upper bits of prealloc.kind tell which variable in compat_names has set the preallocation (index + 1), or are
- * 0. */
+/* The upper bits of prealloc.kind store which variable in compat_names set the preallocation (index + 1), or 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -168,8 +164,7 @@ enum { NOT_SET, NO, YES };
 
 /* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, YES (preallocates a fraction of the device), or NO
-     * (preallocates `bytes` bytes). */
+    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, YES (a fraction of the device) or NO (`bytes` bytes). */
     int tf_prealloc;
     uint64_t bytes;
     int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
@@ -201,8 +196,7 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does.  An empty value means that the variable is not set.  Only the words
- * in `false_words` mean no preallocation. */
+/* Reads XLA_PYTHON_CLIENT_PREALLOCATE like JAX: `false_words` mean no preallocation, an empty value means not set. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -401,8 +395,7 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    /* the length of `name` if the unknown name begins with it, else 0 */
-    size_t prefix;
+    size_t prefix; /* the length of `name` if the unknown name begins with it, else 0 */
     int is_known; /* set if the compared name is itself known */
 };
 
@@ -426,8 +419,7 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  `start` is the length of a common
- * prefix, whose letters are not counted. */
+/* Returns 1 if a variable's name is probably a misspelt known name, else 0.  Ignores the first `start` letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -444,8 +436,7 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records an unknown variable, so that child processes do not warn again.  Returns 1 if this process shall warn, else
- * 0. */
+/* Records an unknown variable, so that child processes do not warn.  Returns 1 if this process shall warn, else 0. */
 static int record_unknown_variable(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;

@@ -53,8 +53,7 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add, a multiple of `unit`.  Only policy STEP rounds up, because the user has chosen
- * the size. */
+/* Returns the bytes to add, a multiple of `unit`.  Only policy STEP rounds up, because the user has chosen the size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -68,8 +67,7 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Computes the number of bytes to add as TensorFlow's function Extend does.  The doubling stops at the request, so it
- * cannot overflow. */
+/* Returns the bytes to add as TensorFlow's Extend does.  The doubling stops at the request, so it cannot overflow. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);

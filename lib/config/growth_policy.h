@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.h: computes how much memory to add when reserved memory grows.  The functions depend only on their
- * arguments, not on drivers, engines or locks. */
+/* growth_policy.h: computes how much memory to add when reserved memory grows.  The functions use only arguments. */
 #ifndef WEIR_GROWTH_POLICY_H
 #define WEIR_GROWTH_POLICY_H
 
@@ -17,8 +16,7 @@ struct weir_growth_cursor {
 
 /* Returns how many bytes to add to the reserved memory, and updates the cursor.  Returns 0 if the request is 0 or
  * exceeds the limit.  `unit` is a power of two.  Like TensorFlow, policy BFC rounds to 256 bytes near the limit, and
- * ignores the free memory.  `options` must be complete (weir__options_complete).  If the device refuses the memory, the
- * caller calls weir__growth_smaller(). */
+ * ignores the free memory.  `options` must be complete (weir__options_complete). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 

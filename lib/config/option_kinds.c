@@ -469,8 +469,7 @@ static int set_amount(const struct weir_option_row *row, const weir_amount *amou
 
     if (!amount_valid(row, amount, options, problem))
         return 0;
-    /* Assigns the fields separately, because an assignment of the whole struct could change its padding, which must
-     * stay 0. */
+    /* Assigns the fields one by one.  An assignment of the struct could change its padding, which must stay 0. */
     set->value = amount->value;
     set->kind = amount->kind;
     return 1;
@@ -598,8 +597,7 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
 }
 
-/* Reads a growth policy such as "step:64MiB", and sets all growth fields, so that no value of an earlier policy
- * remains. */
+/* Reads a growth policy such as "step:64MiB".  Sets all growth fields, so that none keeps an earlier value. */
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");

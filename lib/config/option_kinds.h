@@ -2,10 +2,7 @@
 /* option_kinds.h: the kinds of options (sizes, times, switches and so on), for the files that make up the option table.
  *
  * A kind has functions that read a text, write a text, check a value (from a text or from a program), and test whether
- * the option is set.  settings.c uses them.
- *
- * This file must not depend on the environment, the devices of the system, or the effect of an option.
- */
+ * the option is set.  settings.c uses them. */
 #ifndef WEIR_OPTION_KINDS_H
 #define WEIR_OPTION_KINDS_H
 
@@ -34,8 +31,7 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* for amounts of memory: what "75%" is a share of, such as WEIR_AMOUNT_OF_TOTAL */
-    int percent;
+    int percent;         /* for amounts: what "75%" is a share of, such as WEIR_AMOUNT_OF_TOTAL */
     int is_wide;         /* for numbers: set if the field has 64 bits, not 32 */
     const char *endless; /* for times: the word that means the field's largest number */
     const char *zero;    /* for times: the error message for 0; NULL: 0 is allowed */

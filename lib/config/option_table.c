@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* option_table.c: the table of options.  All code that reads, prints, checks or documents options uses it.  A new
- * option needs a field in weir/options.h, a line in WEIR_SETTING_LIST, and a row here.
- *
- * This file must not depend on the effect of an option.
- */
+ * option needs a field in weir/options.h, a line in WEIR_SETTING_LIST, and a row here. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>

@@ -41,8 +41,7 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* A larger size of a caller's weir_options is probably memory that was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version adds fields at the end, so the
- * size of a version is the offset of the first field that the version lacks. */
+/* Returns 1 if a version of weir_options has this size, else 0.  A size is the offset of the first missing field. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -54,7 +53,6 @@ static int is_size(size_t bytes) {
     return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
 }
 
-/* Returns an error message if `options` is NULL or options->size is wrong, else NULL. */
 static const char *size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";

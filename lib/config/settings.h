@@ -3,9 +3,7 @@
  * info` and the manual use the table.
  *
  * A message about a wrong value has the form "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user
- * typed: "--prealloc", "WEIR_PREALLOC" or "prealloc".
- *
- * This file must not depend on devices, engines or the effect of an option. */
+ * typed: "--prealloc", "WEIR_PREALLOC" or "prealloc". */
 #ifndef WEIR_SETTINGS_H
 #define WEIR_SETTINGS_H
 
@@ -61,8 +59,7 @@ const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 /* Where the value of each option comes from, as `weir info` prints it. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static texts; NULL if the option has its default */
-    /* The variables that weir does not know and warns about, separated by commas. */
-    char unknown[512];
+    char unknown[512];                  /* variables that weir does not know, separated by commas */
 };
 
 /* The kind of program, which decides which frameworks' variables have an effect (weir-settings(7), COMPATIBILITY). */
@@ -75,8 +72,7 @@ enum weir_place {
     WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment, as weir_options_from_env does.  `sources` may be NULL.  If `warn` is set, prints
- * warnings on standard error. */
+/* Reads options as weir_options_from_env does.  If `warn` is set, prints warnings.  `sources` may be NULL. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -87,8 +83,7 @@ const char *weir__framework_prealloc(const weir_options *options);
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
 /* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes` bytes.  Returns 0 if there is none, else 1. */
 int weir__jax_options_allocator(char *name, size_t bytes);
-/* Sets an option from a text, as weir_options_set does.  If `label` is NULL, messages use the option's name in the
- * table. */
+/* Sets an option from a text (weir_options_set).  Messages use `label` or, if `label` is NULL, the option's name. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
@@ -97,12 +92,10 @@ int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's struct, which may be of another version, to *out.  Returns E_INVALID with a message if its size is
- * wrong. */
+/* Copies a caller's struct, perhaps of another version, to *out.  Returns E_INVALID with a message for a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
-/* Copies options to a caller's struct, which may be of another version.  Does not change its field `size` or fields
- * that this version does not know. */
+/* Copies options to a caller's struct, perhaps of another version.  Does not change `size` or unknown fields. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default
@@ -110,8 +103,7 @@ void weir__options_copy_out(const weir_options *from, weir_options *options);
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* Returns the log level in a caller's options, which may be unchecked.  Returns WEIR_LOG_NONE if the level is
- * invalid. */
+/* Returns the log level in a caller's options, which may be unchecked, or WEIR_LOG_NONE if the level is invalid. */
 int weir__options_log(const weir_options *options);
 
 /* Checks a limit of weir_set_limit.  Allows 0, but not WEIR_AMOUNT_SHARE.  Returns OK, or E_INVALID with a message. */
@@ -119,8 +111,7 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
 
 /* Returns 1 if the engine divides large regions into blocks (mapped, bfc, bfc-fixed), else 0. */
 int weir__options_suballocate(const weir_options *options);
-/* Returns 1 if the engine allows other devices to use its memory, else 0.  The options must be completed
- * (weir__options_complete). */
+/* Returns 1 if the engine of completed options lets other devices use its memory, else 0. */
 int weir__options_allow_peer_access(const weir_options *options);
 #define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \

@@ -14,11 +14,10 @@
  * another process, which changes the slot to 0 bytes.
  *
  * Before a member changes or reads the counter, it checks, at most once in a millisecond, that its file still has its
- * name.  If the file has lost its name, the member joins the file that has the name now, and counts its bytes there.
- * If it cannot join, all its charges fail.
+ * name.  If the file has lost its name, the member joins the file that has the name now, and counts its bytes there. If
+ * it cannot join, all its charges fail.
  *
- * If a process of the user truncates the mapped file, the members get SIGBUS.
- */
+ * If a process of the user truncates the mapped file, the members get SIGBUS. */
 #include "ipc/group.h"
 
 #include <ctype.h>
@@ -97,8 +96,7 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter of the group.  If the member that changed it last was killed before the end of the change,
- * completes the change. */
+/* Returns the counter of the group.  First completes the last change, whose member may have been killed. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -137,8 +135,7 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of slot `at` from the counter of the group, and frees the slot.  The caller holds the life lock,
- * without which no process changes the slot's bytes. */
+/* Subtracts all bytes of a slot from the group's counter, and frees the slot.  The caller holds the life lock. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
@@ -157,9 +154,8 @@ static int was_killed_with_child(const struct weir_group *g, const struct weir_s
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the counter.  Returns the bytes that it cannot subtract yet, because the
- * kernel still frees the memory or a child of the member holds a lock of its slot.  The caller holds the group's
- * lock. */
+/* Subtracts the bytes of ended members from the counter.  Returns the bytes that stay counted, because the kernel still
+ * frees the memory or a child of the member holds the life lock.  The caller holds the group's lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -357,9 +353,8 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Opens or creates the group's shared file again, after it was removed.  Adds this process's bytes to the new file's
- * counter, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller holds
- * the lock. */
+/* Joins the group again after its shared file was removed, and counts this process's bytes there, even above the limit.
+ * On failure keeps the old file, and all requests for memory fail.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -436,8 +431,7 @@ void weir__group_close_in_child(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Changes this process's bytes of one kind, and the group's counter.  Returns 0 if the group would exceed `limit`,
- * else 1.  The caller holds the lock. */
+/* Changes this process's bytes of one kind.  Returns 0 if the group would exceed `limit`, else 1.  Needs the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];

@@ -7,8 +7,7 @@
  *   charge   to add bytes to the counter before the driver allocates them; fails if the limit would be exceeded
  *   recover  to subtract the bytes of an ended member from the counter
  *
- * This file must not depend on drivers, what the bytes are used for, or which processes are asked for memory.
- */
+ * This file must not depend on drivers, what the bytes are used for, or which processes are asked for memory. */
 #ifndef WEIR_GROUP_H
 #define WEIR_GROUP_H
 
@@ -43,15 +42,13 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device.  All fields are zero if there is no group.  The lock in `shared` guards the fields, and
- * this process's changes of the shared file. */
+/* A group on one device, or zeros.  The lock in `shared` guards all fields, and this process's changes of the file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* How often the device's primary context is retained; guarded by the lock in group_process.c. */
     unsigned primary;
     int has_ended; /* set when the process begins to exit; it then joins no file again */
-    /* Set if the shared file was removed and this process could not join a new file. */
-    int is_lost;
+    int is_lost;   /* set if this process could not join a new file after the file was removed */
     char name[WEIR_GROUP_NAME + 1];
 };
 
@@ -60,18 +57,15 @@ struct weir_group_member {
     uint64_t pid, start, namespace; /* 0 until the process has published them */
     uint64_t weight;
     uint64_t bytes; /* charged to the group's limit */
-    /* The process's part of the group's limit in bytes, in proportion to its weight. */
-    uint64_t share;
-    uint64_t idle; /* the bytes that the process could free, as last published */
+    uint64_t share; /* the process's part of the group's limit in bytes, by its weight */
+    uint64_t idle;  /* the bytes that the process could free, as last published */
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
     int slot, is_own;
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* Returns 1 if `name` is a valid name of a group, else 0. */
 int weir__group_is_name(const char *name);
-/* Makes this process a member of a group.  If `limit` is 0, the existing members' limit applies.  Returns 0, or -1
- * with the reason in `why`. */
+/* Joins a group.  If `limit` is 0, the members' limit applies.  Returns 0, or -1 with the reason in `why`. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
 /* Opens the shared file of a group without joining the group.  Returns 0 on success, -1 if there is no such group. */
@@ -90,8 +84,7 @@ void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before the driver allocates the memory.  Returns 1, or 0 if the limit would be
- * exceeded or is_lost is set. */
+/* Adds bytes to the counter before an allocation.  Returns 1, or 0 if the limit would be exceeded or is_lost is set. */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts freed bytes from the group's counter, but not more bytes of this kind than this process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
@@ -105,8 +98,7 @@ uint64_t weir__group_used(struct weir_group *g);
 /* Subtracts the bytes of ended members from the group's counter.  Returns the bytes that stay counted, because the
  * kernel has not yet freed the memory of killed members. */
 uint64_t weir__group_recover(struct weir_group *g);
-/* Lists the members that run, the one with most bytes first, in an array of WEIR_GROUP_SLOTS elements.  Returns their
- * number. */
+/* Lists the running members in an array of WEIR_GROUP_SLOTS elements, most bytes first.  Returns their number. */
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out);
 
 #endif

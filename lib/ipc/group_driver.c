@@ -4,11 +4,10 @@
  * The table charges memory before the driver allocates it, and subtracts memory after the driver has freed it, so the
  * driver never has more memory than the group counts.  A request above the limit fails as out of memory, and the table
  * never reports more free memory than the limit allows.  A pool's growth is not known before a request, so the table
- * charges whole units, and afterwards corrects the charge.  A cuMemAllocAsync during a stream capture is not charged,
- * since the driver allocates the memory only when the graph is launched.
+ * charges multiples of POOL_UNIT, and afterwards corrects the charge.  A cuMemAllocAsync during a stream capture is not
+ * charged, since the driver allocates the memory only when the graph is launched.
  *
- * Locks: `correcting_count`, then `lock`, which guards the maps, then the lock of the group.
- */
+ * Locks: `correcting_count`, then `lock`, which guards the maps, then the lock of the group. */
 #include "ipc/group_process.h"
 
 #include <pthread.h>
@@ -27,8 +26,7 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The charged bytes and the device of each cuMemAlloc block, physical allocation and pool, as pack_record() packs
- * them. */
+/* For each cuMemAlloc block, physical allocation and pool: its charged bytes and its device (pack_record()). */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
@@ -184,7 +182,7 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns NULL if the pool has no record. */
+/* Returns the group that counts the pool, and the pool's charged bytes in *counted.  Returns NULL without a record. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -214,7 +212,7 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
  * not report the reserved bytes, assumes a growth of `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* Makes query and update of the reserved bytes one step, so that no older number replaces a newer one. */
+    /* Orders query and update of the reserved bytes, so that no older number replaces a newer one. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -256,9 +254,8 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units` bytes, the most by which the driver may enlarge the pool.  The driver may enlarge even a pool with
- * enough idle memory.  If the limit forbids the growth, trims the pool and tries again.  Returns 1 on success, else
- * 0. */
+/* Charges `units` bytes, the most by which the driver may enlarge the pool, even if the pool has enough idle memory.
+ * If the limit forbids the growth, trims the pool and tries again.  Returns 1 on success, else 0. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;

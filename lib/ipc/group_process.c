@@ -2,9 +2,7 @@
 /* group_process.c: joins the group that WEIR_GROUP names, charges the memory of contexts to the group, and requests
  * memory from other members.
  *
- * Locks: A thread holds `lock` while it joins a group or changes a group's `primary`.  The lock of a group may be taken
- * under `lock`.
- */
+ * Locks: A thread holds `lock` while it joins a group or changes a group's `primary`.  The group's lock comes after. */
 #include "ipc/group_process.h"
 
 #include <errno.h>
@@ -62,7 +60,7 @@ static int check_folder(const struct weir_group_text *folder, char *message, siz
                   "members may write to";
     if (problem)
         return refuse_setting(message, bytes, folder, problem);
-    /* Tests O_TMPFILE, since weir creates the group's shared file by O_TMPFILE. */
+    /* Tests O_TMPFILE, by which weir creates the group's shared file. */
     file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
@@ -168,8 +166,7 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
                : NULL;
 }
 
-/* Joins the group that the settings name.  Returns the group, or NULL with the reason in `why`.  The caller holds
- * `lock`. */
+/* Joins the group in the settings.  On failure returns NULL with the reason in `why`.  The caller holds `lock`. */
 static struct weir_group *join_on_device(const struct weir_driver *driver, CUdevice device,
                                          const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

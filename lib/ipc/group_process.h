@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* group_process.h: the group that the environment variable WEIR_GROUP names, on each device of this process.  The
- * process joins the group on a device before it creates a context there, and is a member until it ends.
- *
- * This file must not depend on allocators, or on which code allocates memory.
- */
+ * process joins the group on a device before it creates a context there, and is a member until it ends. */
 #ifndef WEIR_GROUP_PROCESS_H
 #define WEIR_GROUP_PROCESS_H
 
@@ -23,8 +20,7 @@ struct weir_group_settings {
     uint64_t weight;
 };
 
-/* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
- * error writes a message and returns -1. */
+/* Reads the group's settings from the environment.  Returns 1, 0 if no setting is set, or -1 with a message. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
 /* The settings of a group as texts.  `text` is NULL if the setting is not set.  `label` is its name in messages. */
 struct weir_group_texts {
@@ -35,15 +31,14 @@ struct weir_group_texts {
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);
 
-/* Called when libweir-preload.so is loaded, which then charges this process's memory; no other code charges it. */
+/* libweir-preload.so calls this function when it is loaded, and then alone charges this process's memory. */
 void weir__group_set_charged_by_preload(void);
 
-/* Records in all groups that this process begins to exit.  A destructor calls the function; a process that ends without
- * destructors must call it. */
+/* Records in all groups that this process begins to exit.  A process that ends without destructors must call this. */
 void weir__group_process_ends(void);
 
-/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  Returns NULL with the reason
- * in `why`, which is "" if WEIR_GROUP is not set. */
+/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  On failure returns NULL with the
+ * reason in `why`, which is "" if WEIR_GROUP is not set. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
 /* Returns the group on the device if this process is a member, else NULL.  Loads only one pointer. */
@@ -61,8 +56,7 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that all members together may still allocate. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Requests idle memory from the other processes that use the device, or only from members of the group if too little of
- * the group's limit is left. */
+/* Requests idle memory from other processes, or only from group members if too little of the limit is left. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 
@@ -70,8 +64,7 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  Without a
- * group, returns `inner`, which may be NULL. */
+/* Returns a driver table that charges this process's memory to its group, or `inner` (may be NULL) without a group. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

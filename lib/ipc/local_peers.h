@@ -2,15 +2,13 @@
 /* local_peers.h: the list of all allocators of this process.  Allocators on one device free memory for each other.
  *
  * The list has its own lock, under which no function of another file is called.  A thread that uses an entry holds no
- * lock, but is a user of the entry.  An allocator that leaves the list waits until its entry has no users.
- */
+ * lock, but is a user of the entry.  An allocator that leaves the list waits until its entry has no users. */
 #ifndef WEIR_LOCAL_PEERS_H
 #define WEIR_LOCAL_PEERS_H
 
 #include <stdint.h>
 
-/* An allocator's entry in the list.  Before the allocator joins, it sets `driver`, `device` and `owner`, and all other
- * fields to 0. */
+/* An allocator's entry in the list.  Before it joins, it sets `driver`, `device` and `owner`, and other fields to 0. */
 struct weir_local_peer {
     const void *driver;
     int device;
@@ -29,8 +27,7 @@ void weir__local_peers_leave(struct weir_local_peer *s);
  * weir__local_peers_release(). */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
-/* Ends the use of an entry that weir__local_peers_next() returned, for a caller that stops before the end of the
- * list. */
+/* Ends the use of an entry of weir__local_peers_next(), for a caller that stops before the end of the list. */
 void weir__local_peers_release(struct weir_local_peer *s);
 
 #endif

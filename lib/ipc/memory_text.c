@@ -4,8 +4,7 @@
  *
  * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...", with decimal numbers.
  * The kernel may reuse a pid, so the receiver opens the process (pidfd_open) and then compares its start time with the
- * text.  If the sender ends later, the copy of a descriptor fails.
- */
+ * text.  If the sender ends later, the copy of a descriptor fails. */
 #include "ipc/memory_text.h"
 
 #include <errno.h>

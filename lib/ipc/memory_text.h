@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* memory_text.h: a text in which a process, the sender, names its physical memory for another process, the receiver.
  * The text contains the sender's pid, start time and pid namespace, the device, and a file descriptor for each piece of
- * memory.  The receiver copies the descriptors by pidfd_getfd.
- *
- * This file must not depend on allocators, or on how a file descriptor is made or used.
- */
+ * memory.  The receiver copies the descriptors by pidfd_getfd. */
 #ifndef WEIR_MEMORY_TEXT_H
 #define WEIR_MEMORY_TEXT_H
 
@@ -21,15 +18,14 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* a number that other memory never gets */
+    uint64_t name; /* identifies the memory; no other memory ever gets this number */
     uint64_t bytes;
 };
 
 struct weir_memory_text {
     char driver[WEIR_DRIVER_WORD_BYTES]; /* "cuda" or "model" */
     pid_t pid;
-    /* The start time and the pid namespace of the sender, by which the receiver detects a reused pid. */
-    uint64_t start, space;
+    uint64_t start, space; /* the sender's start time and pid namespace, to detect a reused pid */
     char device[WEIR_UUID_BYTES];
     struct weir_memory_piece *pieces;
     size_t count, capacity;
@@ -39,11 +35,9 @@ struct weir_memory_text {
 void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
 /* Adds a physical allocation.  Returns 1 on success, 0 if there is no host memory. */
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
-/* Writes the text as a string, if it fits into `text_bytes` bytes.  Returns the length of the string without the
- * NUL. */
+/* Writes the text as a string, cut at `text_bytes` bytes.  Returns the length of the whole string without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* Parses a string that weir__memory_text_write has made.  Returns OK, E_PARSE or E_HOST_MEMORY.  After an error the
- * caller has nothing to free. */
+/* Parses a string of weir__memory_text_write.  Returns OK, E_PARSE or E_HOST_MEMORY.  A failure leaves no memory. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 

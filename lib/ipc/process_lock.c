@@ -4,8 +4,7 @@
  *
  * A child of fork() shares the open file, so it loses the lock when its parent releases it.  Only the holder removes
  * the file, before it releases the lock.  A process that gets the lock of a file without a name opens or makes another
- * file.  If the holder is killed, the next process uses its file.
- */
+ * file.  If the holder is killed, the next process uses its file. */
 #include "ipc/process_lock.h"
 
 #include <errno.h>

@@ -17,8 +17,7 @@ struct weir_process_lock {
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to lock, without waiting.  `name` becomes a part of a file name.  Returns 1, 0 if the lock is held, or -1
- * with errno. */
+/* Tries to lock, without waiting.  `name` is a part of the file name.  Returns 1, 0 if it is held, or -1 with errno. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
 /* Unlocks if this struct holds the lock. */
 void weir__process_lock_release(struct weir_process_lock *lock);

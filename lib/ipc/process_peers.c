@@ -14,8 +14,7 @@
  *
  * Locks: `joining` guards the list of structs and their creation and removal.  A request holds `asking`, and under it
  * takes `lock` and the lock of the group.  Under `stepping` the thread takes the locks of allocators.  Under `lock`,
- * only the locks of the registry and of the group are taken.
- */
+ * only the locks of the registry and of the group are taken. */
 #include "ipc/process_peers.h"
 
 #include <errno.h>
@@ -58,7 +57,7 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* The maximum number of times that refresh() reads all allocators, if their memory changes during each read. */
+/* How often refresh() reads all allocators at most, if their memory changes during each read. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
@@ -76,15 +75,12 @@ struct weir_process_peers {
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    /* The number of calls of weir__process_peers_publish_reserved(). */
-    uint64_t publications;
+    uint64_t publications; /* calls of weir__process_peers_publish_reserved() */
 
-    /* Held while this process requests memory; guards all fields below. */
-    pthread_mutex_t asking;
+    pthread_mutex_t asking; /* held while this process requests memory; guards all fields below */
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot: how much memory of its process the current request cannot get. */
-    uint64_t unavailable[WEIR_SLOTS];
+    uint64_t unavailable[WEIR_SLOTS]; /* by slot: memory that the current request cannot get */
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
@@ -419,7 +415,7 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which weir asks them.  Sets *missing to the number of those that have
+/* Lists the other processes in the order in which weir asks them.  Sets *missing to the number of processes that have
  * not published since `since`. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_memory_request request, size_t *missing,
@@ -468,7 +464,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, and waits a short time before it lists them. */
+/* Makes the other processes publish their memory, waits up to REFRESH_MS, and lists these processes. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out,
                      struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;

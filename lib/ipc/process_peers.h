@@ -3,11 +3,8 @@
  * (registry.h).
  *
  * A process has one struct weir_process_peers, with a thread, for each device on which it has an allocator.  The thread
- * sleeps until another process rings the registry's bell, a word in shared memory.  Then it publishes how much memory
- * the allocators of its process have, and frees idle memory if another process has requested some.
- *
- * This file must not depend on the names of settings, or on the type of an allocator.
- */
+ * sleeps until another process rings the registry's bell, a word in shared memory.  The thread then publishes how much
+ * memory the allocators of its process have, and frees idle memory if another process has requested some. */
 #ifndef WEIR_PROCESS_PEERS_H
 #define WEIR_PROCESS_PEERS_H
 
@@ -25,8 +22,7 @@ struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
-    /* The reserved bytes that are published for the allocator; may be NULL. */
-    _Atomic uint64_t *published;
+    _Atomic uint64_t *published; /* the published value of `reserved`; may be NULL */
 };
 
 /* An allocator's claim to device memory.  A process publishes the largest priority and weight of all its allocators. */
@@ -34,8 +30,7 @@ struct weir_claim {
     struct weir_claim *next; /* only for process_peers.c */
     uint64_t priority;
     uint64_t weight; /* millionths; the device is divided between processes by weight */
-    /* Set if the limit is a share of the device (--limit share). */
-    int shares;
+    int shares;      /* set if the limit is a share of the device (--limit share) */
 };
 
 /* The thread that answers requests calls these functions of an allocator.  `owner` is from struct weir_local_peer. */
@@ -70,10 +65,9 @@ struct weir_answers {
     /* The bytes that the request cannot get from the other processes.  The bytes do not include memory of ending
      * processes.  UINT64_MAX if there are no other processes. */
     uint64_t unavailable;
-    int has_answer;  /* set if any process has answered, or published its memory meanwhile */
-    int has_timeout; /* set if a process did not answer before the deadline */
-    /* Set if the other processes may free more memory for a later request. */
-    int is_incomplete;
+    int has_answer;    /* set if any process has answered, or published its memory meanwhile */
+    int has_timeout;   /* set if a process did not answer before the deadline */
+    int is_incomplete; /* set if the other processes may free more memory later */
     /* The bytes that exiting or killed processes may soon return to the device.  0 if enough bytes were freed. */
     uint64_t ending;
 };
@@ -92,8 +86,7 @@ struct weir_admission {
     int is_over; /* set once no other process can free more memory */
 };
 
-/* Requests idle memory from other processes, and waits for their answers.  If `group` is not NULL, asks only its
- * members. */
+/* Requests idle memory from other processes, and waits for answers.  If `group` is not NULL, asks only its members. */
 struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
                                                 struct weir_memory_request request,
                                                 struct weir_group *group);
@@ -104,8 +97,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 /* Another process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    /* in bytes, as last published; the process could free `idle` bytes */
-    uint64_t reserved, idle;
+    uint64_t reserved, idle; /* in bytes, as last published; the process could free `idle` */
     int is_stopped;
     int is_unresponsive; /* set if the process is stopped, or has left a request unanswered */
     char command[WEIR_REGISTRY_COMMAND];
@@ -114,34 +106,28 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    /* The largest process that leaves requests unanswered, and the largest process that answers.  `pid` is 0 if there
-     * is none. */
+    /* The largest process that leaves requests unanswered, and the largest that answers; `pid` is 0 for none. */
     struct weir_holder unresponsive, responsive;
-    /* The processes with most memory, the largest first. */
-    struct weir_holder most[WEIR_MOST_HOLDERS];
+    struct weir_holder most[WEIR_MOST_HOLDERS]; /* the processes with most memory, largest first */
     size_t count; /* the number of all other processes that have memory */
 };
 /* Reads which other processes have memory of the device.  May wait while another thread requests memory from them. */
 void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out);
 
-/* Writes which other processes have most memory of the device, or "".  May wait while another thread requests
- * memory. */
+/* Writes which other processes have most memory, or "".  May wait while another thread requests memory. */
 enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
 void weir__process_peers_describe(struct weir_process_peers *n,
                                   char text[WEIR_PROCESS_PEERS_SHOWN]);
 
 /* Returns the sum of the weights of all processes that use the device, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
-/* Returns the sum of the weights of all processes that use the device, in millionths, but at most `most`.  The calling
- * process need not have an allocator on the device. */
+/* Returns weir__process_peers_weights(), but at most `most`, also for a process without an allocator on the device. */
 uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
                                           uint64_t most);
-/* Returns the reserved bytes of all other processes on the device, including idle memory; 0 if the device has no
- * registry. */
+/* Returns the reserved bytes of all other processes on the device, also idle ones; 0 if the device has no registry. */
 uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUdevice device);
 
-/* Writes the UUID of the device.  Returns 1 on success, 0 if the driver reports none or if no other process can use the
- * device. */
+/* Writes the device's UUID.  Returns 1, or 0 if the driver reports none or no other process can use the device. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

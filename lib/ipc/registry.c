@@ -10,8 +10,7 @@
  *
  * Before a process publishes its entry, it checks the file.  If the file is no longer valid, it wakes all threads that
  * sleep on the old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses
- * its name, so a sleeping thread checks once a second whether its file still has a name.
- */
+ * its name, so a sleeping thread checks once a second whether its file still has a name. */
 #include "ipc/registry.h"
 
 #include <errno.h>
@@ -76,8 +75,7 @@ void weir__registry_ring(struct weir_slot_file *f) {
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until another process changes the bell, a word of the file, from the value `bell`.  Returns 0, ETIMEDOUT, or
- * EFAULT if the file was truncated. */
+/* Sleeps while the file's futex word is `bell`.  Returns 0, ETIMEDOUT, or EFAULT if the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -96,8 +94,7 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
     return bell;
 }
 
-/* Returns 1 if the registry's descriptor is valid and the file was not removed, else 0.  The program may have closed
- * the descriptor. */
+/* Returns 1 if the file was not removed and the program has not closed its descriptor, else 0. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;
@@ -170,7 +167,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* If the file was truncated, restores its first page, which weir__registry_ring() accesses. */
+        /* weir__registry_ring() accesses the file's first page, so a truncated file gets this page again. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

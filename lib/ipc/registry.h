@@ -8,11 +8,7 @@
  *   bell     a word of the file on which threads of all processes sleep
  *   ring     to change the word and wake all threads that sleep on it
  *
- * Any process of the user may write anything into the file or truncate it.  So weir accesses it by system calls, not by
- * mapped memory.
- *
- * This file must not depend on the type of an allocator, or on why a process requests memory.
- */
+ * Any process of the user may write into the file or truncate it.  So weir uses system calls, not mapped memory. */
 #ifndef WEIR_REGISTRY_H
 #define WEIR_REGISTRY_H
 
@@ -38,12 +34,9 @@ struct weir_registry_answer {
 
 /* A process's entry in the shared registry of a device, in 64-bit words.  All times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
-    /* The owner of the entry; set by weir__registry_publish(). */
-    uint64_t pid, start, namespace;
-    /* The time at which the process began to read its published values, or 0. */
-    uint64_t as_of_ns;
-    /* Requests for memory go to processes with a lower priority first. */
-    uint64_t priority;
+    uint64_t pid, start, namespace; /* the owner; set by weir__registry_publish() */
+    uint64_t as_of_ns;              /* when the process began to read its published values, or 0 */
+    uint64_t priority;              /* requests go to processes with a lower priority first */
     uint64_t weight; /* millionths; the device is divided between processes by weight */
     /* The limit of the process's device memory in bytes; UINT64_MAX: none; 0: not yet published. */
     uint64_t limit;
@@ -60,11 +53,9 @@ struct weir_registry_entry {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* `f` is a registry that weir__registry_open or weir__registry_view has opened.  Several threads may call the functions
- * for one registry at once. */
+/* Below, weir__registry_open or weir__registry_view has opened `f`.  Several threads may use one registry at once. */
 
-/* Opens or creates the registry of a device, and claims a slot in it.  Returns 0 on success, -1 with errno on
- * failure. */
+/* Opens or creates the registry of a device, and claims a slot in it.  Returns 0, or -1 with errno. */
 int weir__registry_open(struct weir_slot_file *f, const char *device);
 /* Opens the registry of a device for reading only.  Returns 0 on success, -1 if it does not exist. */
 int weir__registry_view(struct weir_slot_file *f, const char *device);
@@ -74,11 +65,9 @@ void weir__registry_leave(struct weir_slot_file *f);
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);
 /* Releases this process's slot, and unmaps the file.  No thread of this process may sleep in weir__registry_wait(). */
 void weir__registry_close(struct weir_slot_file *f);
-/* Writes the entry into this process's slot.  If the file was removed or overwritten, first opens or creates it
- * again. */
+/* Writes the entry into this process's slot.  If the file was removed or overwritten, first opens or creates a file. */
 void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry *entry);
-/* Copies the entry of a slot to *out.  Returns 1 on success, 0 if the slot has no complete entry or its process has
- * ended. */
+/* Copies the entry of a slot to *out.  Returns 1, or 0 if there is no complete entry or its process has ended. */
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
 /* Calls `visit` for each exiting or killed process, whose memory may not be free yet.  Skips processes of other pid
  * namespaces.  Holds the lock of the file during the calls. */

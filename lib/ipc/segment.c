@@ -20,9 +20,8 @@
  * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest
  * byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both
- * processes access the mapped page only by the futex system call, which returns an error if the page is gone.
- */
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both processes
+ * access the mapped page only by the futex system call, which returns an error if the page is gone. */
 #include "ipc/segment.h"
 
 #include <errno.h>
@@ -168,8 +167,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* Returns the descriptor of the segment's file, or -1.  If the program has closed the descriptor, opens the file
- * again. */
+/* Returns the descriptor of the segment's file, or -1.  Opens the file again if the program has closed it. */
 static int segment_descriptor(struct weir_segment *s) {
     struct weir_kept again;
     int file;
@@ -186,8 +184,7 @@ static int segment_descriptor(struct weir_segment *s) {
     return -1;
 }
 
-/* Writes bytes at the offset `at`.  Checks the descriptor each time, because the program may close it between two
- * writes. */
+/* Writes bytes at the offset `at`.  Checks the descriptor, because the program may close it between two writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = segment_descriptor(s);
 

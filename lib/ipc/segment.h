@@ -12,10 +12,7 @@
  *   watched   read by a process within the last seconds; the writer of a segment that is not watched sleeps
  *
  * Any process of the user may write anything into the file.  So a reader first checks the size, the magic and the
- * version of the file, and the caller must not trust the body.
- *
- * This file must not depend on the meaning of the published data.
- */
+ * version of the file, and the caller must not trust the body. */
 #ifndef WEIR_SEGMENT_H
 #define WEIR_SEGMENT_H
 
@@ -79,8 +76,7 @@ void weir__segment_publish(struct weir_segment *s, const void *body);
 int weir__segment_is_watched(struct weir_segment *s);
 /* Waits for the given milliseconds or, if no process has read the segment recently, until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, which stays mapped, since a thread may sleep on the mapped page.  Does nothing in a child of
- * fork(), since its parent uses the file. */
+/* Removes the file, but keeps its mapping, on which a thread may sleep.  Does nothing in a child of fork(). */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */

@@ -13,8 +13,7 @@
  * it, or removes it if this process only reads (tests/spin/registry.pml, tests/spin/group.pml).
  *
  * The system may remove the files of a user whose last login session ends (RemoveIPC in logind.conf).  So a process
- * checks from time to time whether its file still has its name, its size and its head.
- */
+ * checks from time to time whether its file still has its name, its size and its head. */
 #include "ipc/slot_file.h"
 
 #include <errno.h>
@@ -111,8 +110,7 @@ static int lock_range(int file, int command, short type, off_t at, off_t end, st
     return fcntl(file, command, lock);
 }
 
-/* Locks `count` slots from slot `first` on.  Returns 0, 1 if another open file has locked one of them, or -1 with
- * errno. */
+/* Locks `count` slots from slot `first` on.  Returns 0, 1 if another open file has locked one, or -1 with errno. */
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
@@ -130,8 +128,7 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process is removing the file, or may have just removed it.  A process locks all slots to
- * remove it. */
+/* Returns 1 if another process is removing the file or may just have removed it, else 0.  A removal locks all slots. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -233,7 +230,7 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a slot.  Uses the slot of an ending process last, since it tells others how much memory will become free.
+/* Claims a slot.  Uses the slot of an ending process last, since the slot tells how much memory will become free.
  * Returns the slot's number, or -1 with errno.  EAGAIN means that another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
@@ -265,8 +262,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file, in place of the old mapping of `f`.  The kernel then unlocks the old slot.  Returns 0, or -1 with
- * errno. */
+/* Maps the file, in place of the old mapping, whose slot the kernel then unlocks.  Returns 0, or -1 with errno. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -411,8 +407,7 @@ static void remove_if_alone(const struct weir_slot_file *f) {
     unlock_slots(f, file);
     if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
         return;
-    /* The file stays while a process is ending, because its slot tells other processes how much memory will become
-     * free. */
+    /* The file stays while a process is ending: its slot tells other processes how much memory will become free. */
     if (!is_any_ending(f))
         (void)weir__runfile_unname(file, f->path);
     unlock_slots(f, file);

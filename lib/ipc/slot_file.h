@@ -8,10 +8,7 @@
  *   leave    to release the slot; the last process that leaves removes the file
  *   ending   said of a process that was killed or is exiting, while the kernel may not have freed its memory yet
  *
- * Any process of the user may write anything into the file.  So weir checks the file, and replaces an invalid one.
- *
- * This file must not depend on the contents of a slot, except for the words that identify its owner.
- */
+ * Any process of the user may write anything into the file.  So weir checks the file, and replaces an invalid one. */
 #ifndef WEIR_SLOT_FILE_H
 #define WEIR_SLOT_FILE_H
 
@@ -23,8 +20,7 @@
 
 enum {
     WEIR_SLOTS = 256,
-    /* The offset of the first slot, behind a page for the head of the file. */
-    WEIR_SLOTS_AT = 4096,
+    WEIR_SLOTS_AT = 4096,   /* the offset of the first slot; a page for the head comes first */
     WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in a slot */
     /* In slots that count memory: the offset of a word that the process sets when it begins to exit normally.  From
      * then on, other processes may remove the file. */
@@ -58,27 +54,23 @@ struct weir_slot_kind {
 struct weir_slot_file {
     pthread_mutex_t lock;
     const struct weir_slot_kind *kind;
-    /* Empty if the file was removed and could not be created again. */
-    struct weir_kept file;
-    /* The number of this process's slot; -1 if it only reads the file or has released its slot. */
-    int slot;
-    void *map;      /* the mapping of the file; the address never changes */
-    uint64_t start; /* the start time and the pid namespace of this process */
+    struct weir_kept file; /* empty if the file was removed and could not be created again */
+    int slot;              /* this process's slot; -1 if it only reads the file or has left */
+    void *map;             /* the mapping of the file; the address never changes */
+    uint64_t start;        /* the start time and the pid namespace of this process */
     uint64_t namespace;
     uint64_t checked_ns; /* the time of the last check that the file is valid */
     uint64_t limit;      /* the limit for a file that this process creates */
     char path[WEIR_SLOT_PATH];
 };
 
-/* Opens or creates the slot file `name`, and claims a slot.  Returns 0 on success, -1 with errno on failure; errno is
- * EUSERS if no slot is free. */
+/* Opens or creates the slot file `name`, and claims a slot.  Returns 0, or -1 with errno, EUSERS if no slot is free. */
 int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name, uint64_t limit);
 /* Opens the slot file `name` for reading only.  Returns 0 on success, -1 if the file does not exist. */
 int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name, which has less
- * than `most` bytes. */
+/* Calls `visit` for each slot file whose name is `begins` and a rest of less than `most` bytes, and passes the rest. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
@@ -93,17 +85,14 @@ void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork(), since the slot belongs to the parent. */
 void weir__slot_file_close_in_child(struct weir_slot_file *f);
 
-/* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed the
- * descriptor and opened another file with this number. */
+/* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed it. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  The
- * caller holds the lock of `f`. */
+/* Returns 1 if this process has a slot in a removed or damaged file, else 0.  The caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0.  On failure
- * returns -1 with errno, and keeps the old mapping.  The caller holds the lock of `f`. */
+/* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0, or -1 with errno
+ * and the old mapping unchanged.  The caller holds the lock of `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
-/* Returns the offset of a slot in the file. */
 off_t weir__slot_offset(const struct weir_slot_file *f, int slot);
 /* Returns 1 if a process has claimed the slot (another open file has locked it), else 0. */
 int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
@@ -111,8 +100,7 @@ int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
 int weir__slot_is_in_own_namespace(const struct weir_slot_file *f, uint64_t namespace);
 /* Returns 1 if the process is exiting or was killed and its pid is valid in this pid namespace, else 0. */
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
-/* Returns 1 if the process that claimed the slot still runs, or if the kernel cannot tell; else 0.  Only for files
- * whose slots count memory. */
+/* Returns 1 if the slot's owner still runs, or if the kernel cannot tell, else 0.  Only for slots that count memory. */
 int weir__slot_is_process_running(const struct weir_slot_file *f, int slot);
 /* Locks the slot of an ended process, so that no other process changes or claims it.  Returns 1 on success, 0 if
  * another process holds the lock.  Only for files whose slots count memory. */

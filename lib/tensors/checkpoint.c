@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* checkpoint.c: saves which blocks of a private memory pool are live (a checkpoint), and later makes these blocks
- * live again.
+/* checkpoint.c: saves which blocks of a private memory pool are live (a checkpoint), and later makes them live again.
  *
- * PyTorch needs checkpoints for CUDA graphs that continue each other: before a graph runs, its pool must have the
- * same live blocks as at the end of the earlier graph, even if the program has freed some of these blocks since.
- *
- * The code in this file must not depend on graphs or captures. */
+ * PyTorch needs checkpoints for CUDA graphs that continue each other: before a graph runs, its pool must have the same
+ * live blocks as at the end of the earlier graph, even if the program has freed some of these blocks since. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the size of its chunk in bytes, with padding.  `request.note` is NULL, because a
- * restore cannot keep the program's note. */
+/* A saved live block, without the program's note.  `chunk` is the size of the block's chunk in bytes. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;
@@ -26,9 +22,8 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore.  If the pool has only one stream, this stream owns the
- * memory, so that adjacent free chunks can join.  All streams may use the memory, since the caller has waited for the
- * device. */
+/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
+ * can join, else `unknown_streams`.  All streams may use the memory, since the caller has waited for the device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
@@ -44,7 +39,7 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-/* Returns 1 on success, 0 if there is no host memory. */
+/* Saves a live block.  Returns 1 on success, 0 if there is no host memory. */
 static int save_block(const weir_tensors *t, weir_tensors_state *s,
                       const struct weir_placement_span *span) {
     struct saved_block *moved =
@@ -155,8 +150,8 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates placements, the maps of chunks, in which only blocks of the checkpoint are live.  Any stream may use the free
- * memory, since the caller has waited for the device.  Returns 1 on success, else 0. */
+/* Creates placements in which only blocks of the checkpoint are live.  Any stream may use the free memory, since the
+ * caller has waited for the device.  Returns 1 on success, else 0. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks.  The code in this file must
- * not depend on a framework. */
+/* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -260,8 +259,7 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Lists the memory from `from` to `to` as one segment with the given blocks.  No segment of a private memory pool may
- * lie in this range. */
+/* Lists the memory from `from` to `to` as one segment with these blocks.  No private pool has a segment there. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: delays the free of a block until other streams have finished with the block, or until a stream capture
- * has ended.
+/* pending.c: delays the free of a block until other streams have finished with it, or until a stream capture ends.
  *
- * When the program frees a block that other streams use, weir records an event on each of these streams, and frees
- * the block once all the events have completed.  weir also records an event on the block's own stream if this stream
- * may be destroyed earlier.  Blocks in private memory pools need no such event.
+ * When the program frees a block that other streams use, weir records an event on each of these streams, and frees the
+ * block once all the events have completed.  weir also records an event on the block's own stream if this stream may be
+ * destroyed earlier.  Blocks in private memory pools need no such event.
  *
  * Blocks that wait for one stream form a queue, so a request queries only one event for each stream that still works.
- * An event that is recorded while a stream is being captured becomes a part of the graph, so weir records one event
- * for all waiting blocks after the capture.
+ * An event that is recorded while a stream is being captured becomes a part of the graph, so weir records one event for
+ * all waiting blocks after the capture.
  *
- * All functions here run in the CUDA context of the device: the calling thread may have the context of another
- * device, and a default stream belongs to the current context.
- *
- * The code in this file must not depend on how private memory pools place blocks or which requests they receive. */
+ * All functions here run in the CUDA context of the device: the calling thread may have the context of another device,
+ * and a default stream belongs to the current context. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -31,8 +28,7 @@ static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks that the handle still belongs to the stream.  Returns OK, E_STREAM if not, or E_CAPTURE if the query would
- * break a stream capture. */
+/* Returns OK if the handle still means this stream, E_STREAM if not, E_CAPTURE if the query would break a capture. */
 static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -68,8 +64,7 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir retries such a free, because
- * a framework ignores errors of a free. */
+/* Returns 1 if weir must retry a free that returned this status, else 0.  A framework ignores errors of a free. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
@@ -126,8 +121,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after the stream's present work.  Returns OK, E_CAPTURE if the stream is being captured, or E_STREAM
- * if the handle means another stream or none. */
+/* Records an event after the stream's work.  Returns OK, E_CAPTURE in a capture, or E_STREAM for a destroyed stream. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = check_stream_handle(t, use);
 

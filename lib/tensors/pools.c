@@ -5,17 +5,12 @@
  * places blocks in the segments by best fit.  Freed memory is reused for later requests of the stream that freed the
  * memory.
  *
- * If the engine keeps a range of addresses for pools (weir__alloc_separate), each new segment begins at the end of
- * the pool's last segment.  The two segments join: a block may lie across both.  Small blocks have segments of their
- * own, since a small block that stays live would keep large free blocks from joining.
+ * If the engine keeps a range of addresses for pools (weir__alloc_separate), each new segment begins at the end of the
+ * pool's last segment.  The two segments join: a block may lie across both.  Small blocks have segments of their own,
+ * since a small block that stays live would keep large free blocks from joining.
  *
- * With other engines a new segment is as large as a fixed fraction of the pool, so small pools reserve little memory
- * and large pools grow seldom.
- *
- * Other streams may reuse the memory of a destroyed stream only after a wait for the device.  A request makes this
- * wait before the pool grows.
- *
- * The code in this file must not depend on a framework, or on how captures work. */
+ * Other streams may reuse the memory of a destroyed stream only after a wait for the device.  A request makes this wait
+ * before the pool grows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -310,8 +305,7 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Destroys the pool if the pool has no users, segments or requests, and no running call uses the pool without the lock
- * (`pins`). */
+/* Destroys a pool without users, segments and requests, unless a running call uses it without the lock (`pins`). */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -543,7 +537,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the last one.  May return OK without a segment; the caller then tries again. */
+/* Allocates a segment directly after the last segment.  If this returns OK without a segment, the caller retries. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -555,7 +549,7 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && part_end(t, part) != end)
         return WEIR_OK;
-    /* Other memory may lie at the address `end`.  Retry at another address. */
+    /* Other memory may lie at the address `end`, so this call allocates at another address. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
@@ -648,7 +642,7 @@ static int allocate_from_part(const struct weir_tensor_pool *pool, struct weir_t
     if (pool->is_whole)
         return allocate_whole(part, bytes, user, place);
     found = weir__placement_alloc(part->placement, bytes, &user->placed, place);
-    /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
+    /* No chunk is large enough, so chunks that this stream freed join adjacent chunks that all streams may use. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_alloc_wait(part->placement, bytes, &user->placed, &none, place)
                : found;
@@ -870,8 +864,7 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* Returns 1 if a trim may free the pool's unused segments, else 0.  A graph may contain the addresses of a pool with
  * users.  If the pool was closed after `waited`, the last launch of its graphs may still run.  weir's own threads must
- * not call the program's functions, which may need a lock, such as Python's, that a thread waiting for weir may
- * hold. */
+ * not call the program's functions: they may need a lock, such as Python's, whose holder waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&

@@ -2,10 +2,7 @@
 /* tensor_blocks.c: allocates and frees blocks for tensors, and keeps a record of each block.
  *
  * The program can direct the requests of some streams to a private memory pool (weir_tensors_begin).  All other
- * requests use weir_alloc.  A framework does not pass a stream to a free, so a block's record contains the stream of
- * the request.
- *
- * The code in this file must not depend on a framework, or on how a pool places blocks. */
+ * requests use weir_alloc.  A framework frees a block without a stream, so the block's record stores the stream. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -235,8 +232,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes that reclaim() would free after a wait for the device.  If the lock stays busy, returns the
- * previous result, since the calling thread must not wait for the lock. */
+/* Returns the bytes that reclaim() would free after a device wait, or the previous result while the lock is busy. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 

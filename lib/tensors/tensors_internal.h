@@ -71,8 +71,7 @@ struct weir_tensor_segment {
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
-    /* the free and used chunks of the segments; NULL in a checkpoint */
-    struct weir_placement *placement;
+    struct weir_placement *placement;     /* the chunks of the segments; NULL in a checkpoint */
     struct weir_tensor_segment *segments; /* the segments, sorted by address */
     size_t count, room, bytes;
 };
@@ -120,8 +119,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event to wait for.  NULL during a capture, or if an earlier entry's event suffices. */
-    CUevent event;
+    CUevent event; /* the event to wait for; NULL in a capture, or if an earlier one suffices */
     struct weir_tensor_wait *next;
 };
 
@@ -136,27 +134,23 @@ struct weir_tensor_queue {
 
 struct weir_tensors {
     weir_allocator *allocator;
-    /* The addresses at which segments can join, or 0 bytes if there are none. */
-    struct weir_extent pool_range;
+    struct weir_extent pool_range; /* where segments can join; 0 bytes if nowhere */
     weir_tensors_hooks hooks;
     struct weir_bias lock;
-    int lock_taken; /* the result of the lock call, which the unlock call needs */
-    /* All live blocks, by address.  Each value is a struct weir_tensor *. */
-    struct weir_map map;
+    int lock_taken;      /* the result of the lock call, which the unlock call needs */
+    struct weir_map map; /* all live blocks, by address; the values are struct weir_tensor * */
     struct weir_tensor *free_records;
     struct weir_tensor_pool *pools;
     atomic_int unused_pools;               /* the number of pools without users */
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
     struct weir_tensor_reserved *reserved; /* the records, newest pool first */
-    /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
-     * `sequence` when the wait began. */
+    /* The number of frees in private memory pools so far.  A device wait covers the frees that were counted before. */
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
-    /* The id of the legacy default stream, or 0 before weir_bind. */
-    _Atomic uint64_t legacy_id;
-    atomic_int is_watched;  /* set if weir calls the hook `event` */
-    atomic_int route_count; /* the number of pools that receive requests */
+    _Atomic uint64_t legacy_id;        /* of the legacy default stream; 0 before weir_bind */
+    atomic_int is_watched;             /* set if weir calls the hook `event` */
+    atomic_int route_count;            /* the number of pools that receive requests */
     struct weir_tensor_queue *queues;
     struct weir_tensor *failed_frees; /* blocks whose free failed; weir retries the free */
     struct weir_order events;         /* a cache of CUDA events */
@@ -165,15 +159,12 @@ struct weir_tensors {
     /* Freed blocks that other streams still use: [0] all blocks, [1] small blocks, [2] large blocks. */
     struct {
         int64_t blocks, bytes;
-        /* the peaks of live blocks plus freed blocks that other streams still use */
-        int64_t peak_blocks, peak_bytes;
-        /* `blocks` and `bytes` at the last weir_tensors_reset_sums */
-        int64_t blocks_at_reset, bytes_at_reset;
+        int64_t peak_blocks, peak_bytes;         /* of live blocks plus these freed blocks */
+        int64_t blocks_at_reset, bytes_at_reset; /* at the last weir_tensors_reset_sums */
     } pending[3];
     weir_statistics stats_at_reset; /* the statistics at the last weir_tensors_reset_sums */
-    /* The reserved bytes at the last weir_tensors_reset_sums. */
-    int64_t reserved_at_reset;
-    int64_t pool_bytes; /* the allocator's memory in private memory pools */
+    int64_t reserved_at_reset;      /* reserved bytes at the last weir_tensors_reset_sums */
+    int64_t pool_bytes;             /* the allocator's memory in private memory pools */
     /* The reserved bytes outside private memory pools, as weir last reported them by an event. */
     int64_t reported_shared_bytes;
     uint64_t growth_address; /* the address in the last event that reported growth */
@@ -291,8 +282,7 @@ struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, w
  * it waits for the device or allocates a segment. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *request, int no_growth);
-/* Allocates a block in a pool that lends memory (weir_tensors_pool_lend).  The caller does not hold the lock.  Returns
- * 1 on success, else 0. */
+/* Allocates a block in a pool that lends memory.  Returns 1 on success, else 0.  The caller does not hold the lock. */
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request);
 /* Frees a block of a private memory pool.  No other stream may still use the block.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
