@@ -37,7 +37,6 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the recorded block that contains the address.  Returns 1 on success, else 0. */
 static int find_recorded(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;

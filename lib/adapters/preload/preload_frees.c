@@ -38,7 +38,6 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
 
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
-/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }

@@ -64,8 +64,7 @@ static uint64_t captured[MOST_DEVICES]; /* bytes captured since the driver's las
 static atomic_int any_graphs;
 static _Atomic pid_t recording_process;
 
-/* Returns 1 if this process has recorded memory, else 0.  Returns 0 in a child of fork, in which `lock` may stay locked
- * for ever. */
+/* Returns 1 if this process has recorded memory, 0 if not or in a child of fork, where `lock` may stay locked. */
 static int has_records_here(void) {
     pid_t by = atomic_load_explicit(&recording_process, memory_order_relaxed);
 
@@ -163,8 +162,7 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums for the record's kind and caller, and subtracts `less` bytes.  The caller holds
- * `lock`. */
+/* Adds `more` bytes to the sums of the record's kind and caller, and subtracts `less`.  The caller holds `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -325,7 +323,6 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -525,8 +522,7 @@ void weir__plain_query_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Deletes the records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds
- * `lock`. */
+/* Deletes records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];

@@ -131,8 +131,7 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Finds the shim for this build of PyTorch, and waits while another process compiles the shim.  Returns 1 on success,
- * else 0. */
+/* Finds the shim for this PyTorch, and waits while another process compiles the shim.  Returns 1 on success, else 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

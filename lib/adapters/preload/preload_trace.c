@@ -147,8 +147,7 @@ static int is_own_earlier_file(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* Creates the file when recording begins, so that other processes use other names.  Returns 0 on success, else an
- * errno. */
+/* Creates the file early, so that other processes use other names.  Returns 0 on success, else an errno. */
 static int create_trace_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
