@@ -2,8 +2,7 @@
 /* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
  * weir records a request with the numbers of two names: the place in the program that made the request, and the
- * innermost open NVTX range of the thread.  The process `weir record` gets each name once, before the first request
- * that has the number of this name.
+ * innermost open NVTX range of the thread.  `weir record` gets each name once, before the first request with this name.
  *
  * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report
  * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing, so it works in a
@@ -100,8 +99,7 @@ static int read_report(void *state, char *text, size_t bytes) {
     return length > 0;
 }
 
-/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1 on success, 0 if the line has
- * another form. */
+/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 0 if the line has another form. */
 static int format_python_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
@@ -116,8 +114,7 @@ static int format_python_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line of Python, if possible outside installed packages.  Returns 0 if the thread runs no
- * Python. */
+/* Writes the innermost Python line, if possible outside installed packages.  Returns 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: creates the files by which a recorded process passes its events to the process `weir record`
- * (record_ring.h).
+/* record_files.c: creates the files by which a recorded process passes its events to `weir record` (record_ring.h).
  *
- * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number
- * for this process.  The library creates no file before the first event, so that a process without CUDA does not
- * notice the library.
+ * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number for
+ * this process.  The library creates no file before the first event, since a process may never use CUDA.
  *
  * A child of fork gets its own number at its first event.  The library detects a child by its process id, since
  * _Fork(3) and clone(2) call no handler of pthread_atfork(3).
@@ -113,8 +111,7 @@ static __attribute__((constructor)) void claim_number_at_load(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno on
- * failure. */
+/* Creates a file, allocates all its memory, and maps the file.  On failure, returns MAP_FAILED and sets errno. */
 static void *map_new_file(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;
