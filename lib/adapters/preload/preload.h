@@ -323,16 +323,14 @@ struct weir_plain {
     int has_trimmed;          /* set once weir's allocators have freed their idle memory */
 };
 
-/* Called before the driver serves a request.  Returns 1, or 0 if a limit forbids the request.  The device -1 is the
- * current device. */
+/* Called before the driver's call.  Returns 0 if a limit forbids the request, else 1.  Device -1 is the current one. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
 /* Frees memory if `result` means out of memory.  Returns 1 if the caller may repeat the driver's call, else 0. */
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing() removes and returns the memory's record before a free, or returns NULL.  weir__plain_freed()
- * deletes or restores the record. */
+/* weir__plain_freeing() removes a record before a free.  weir__plain_freed() deletes or restores this record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
@@ -394,8 +392,7 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream and the allocator belong to different contexts, else 0.  Events may be unable to order the
- * work of such a stream. */
+/* Returns 1 if the stream's context is not the allocator's, else 0.  Events may be unable to order such a stream's work. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 

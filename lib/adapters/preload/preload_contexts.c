@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: replaces the driver's functions that create and end contexts, and the functions that begin and
- * end stream captures. */
+/* preload_contexts.c: replaces the driver's functions that create and end contexts, or begin and end captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>

@@ -4,8 +4,7 @@
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context.  The allocator's private stream waits for `stream`, and weir
- * frees the block on the private stream. */
+/* Makes the allocator's private stream wait for `stream`, and frees the block on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream private_stream = weir__served_private_stream(s);
 

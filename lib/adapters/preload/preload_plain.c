@@ -2,9 +2,8 @@
 /* preload_plain.c: counts the device memory that the program allocates from the driver and not from weir, by the
  * function of the driver and by the calling library.
  *
- * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle
- * also contains the numbers of references and mappings, since the memory stays allocated until the last of them has
- * ended.
+ * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle also
+ * contains the numbers of references and mappings, since the memory stays allocated until the last one ends.
  *
  * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
  * driver's call, and subtracted after the driver has freed the memory.
@@ -115,8 +114,7 @@ static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
 }
 
-/* The first call of backtrace() loads a library and takes the dynamic linker's lock.  A request must do neither, so
- * this constructor makes the first call. */
+/* The first call of backtrace() loads a library and takes the dynamic linker's lock, which no request may do. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 

@@ -17,8 +17,7 @@
  * keeps a duplicate of standard error, which is closed on exec and in a child of fork.
  *
  * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
- * statistics.  The process waits two seconds for the statistics, and ten seconds for profiles (--profile).  If any
- * are missing, the reports say so.
+ * statistics.  The process waits 2 s for the statistics and 10 s for profiles.  The reports name what is missing.
  *
  * The code in this file must not depend on how weir replaces the driver's functions. */
 #include "adapters/preload/preload.h"

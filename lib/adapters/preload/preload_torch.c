@@ -2,15 +2,13 @@
 /* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own allocator.
  *
  * PyTorch counts the devices before it initialises its allocator.  For this, libtorch_cuda.so calls one of two
- * functions of libc10_cuda.so by its symbol.  This library exports both symbols, installs a shim at the first call,
- * and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is compiled for one
- * build of PyTorch.
+ * functions of libc10_cuda.so by its symbol.  This library exports both symbols, installs a shim at the first call, and
+ * then calls PyTorch's function.  A shim is a library between weir and one build of PyTorch.
  *
  * This library loads only the shim that was compiled for the build id in the loaded libc10_cuda.so.  If the shim is
  * missing and `weir run` compiles it at the moment, the first call waits.
  *
- * The shim uses weir's public functions in this library (libweir-preload.map), so the process contains only one copy
- * of weir.
+ * The shim calls weir's functions in this library (libweir-preload.map), so the process has only one copy of weir.
  *
  * The code in this file must not depend on how the shim works or is compiled. */
 #include "adapters/preload/preload.h"

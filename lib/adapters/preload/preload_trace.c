@@ -6,14 +6,12 @@
  * logged since the last reading.  A thread whose request fails records the failure itself.  When the process ends,
  * weir reads the statistics a last time and writes the file.
  *
- * The first process in which weir allocates memory writes the file that the user has named.  Other processes add
- * their process ids to the name.  Until the end of the process, the file contains only the process id.  If the
- * process executes another program, that program finds the id and reuses the file.  The events of the earlier program
- * are lost.
+ * The first process in which weir allocates memory writes the file that the user has named.  Other processes add their
+ * process ids to the name.  Until the end of the process, the file contains only the process id.  If the process
+ * executes another program, that program finds the id and reuses the file.  Earlier events are lost.
  *
  * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  A
- * thread reads statistics without `lock`, since the reading may take long.  Because of weir__show_pause(), only one
- * thread reads at a time.
+ * thread reads statistics without `lock`, since the reading may take long.  weir__show_pause() admits one reader.
  *
  * The code in this file must not depend on the format of the file. */
 #include "adapters/preload/preload.h"
