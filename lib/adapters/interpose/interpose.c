@@ -43,7 +43,7 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 /* Sanitizers must not instrument a BARE function, because a sanitizer calls dlsym before its own runtime is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* A flag of cuGetProcAddress for a function whose stream 0 is the thread's own default stream, not the legacy one. */
+/* This flag of cuGetProcAddress selects functions whose stream 0 is the thread's own, not the legacy default stream. */
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];

@@ -83,7 +83,7 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The number of the first event after the last restart of the reserved peak, or 0; the bytes reserved then. */
+    /* The last restart of the peak of reserved bytes: the next event's number, or 0 if none, and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -133,7 +133,7 @@ int weir__pool_has_ended(CUmemoryPool handle);
 /* Changes and records which devices may access the pool's memory.  Returns the result for the program. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Allows or forbids a stream to reuse memory that another stream has freed. */
+/* Allows streams to reuse memory that other streams have freed if `may` is 1, else forbids this reuse. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -323,7 +323,7 @@ struct weir_plain {
     int has_trimmed;          /* set once weir's allocators have freed their idle memory */
 };
 
-/* Called before the driver's call.  Returns 0 if a limit forbids the request, else 1.  Device -1 is the current one. */
+/* Called before the driver serves a request.  Returns 0 if a limit forbids it, else 1.  -1 is the current device. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
 /* Frees memory if `result` means out of memory.  Returns 1 if the caller may repeat the driver's call, else 0. */
@@ -346,7 +346,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 
 /* Returns 1 if the program has captured an allocation in a graph, else 0. */
 int weir__plain_any_graphs(void);
-/* Reads from the driver how much memory the device's graphs use.  The device -1 is the current device. */
+/* Reads from the driver how much memory the device's graphs use.  Device -1 is the current one. */
 void weir__plain_query_graphs(CUdevice device);
 /* Removes the records of memory that the driver has freed with its context.  Does nothing if `context` is NULL. */
 void weir__plain_context_ended(CUcontext context);
@@ -392,7 +392,7 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream's context is not the allocator's, else 0.  Events may be unable to order such a stream's work. */
+/* Returns 1 if the stream's context is not the allocator's, else 0.  Events may not order such a stream's work. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -430,11 +430,9 @@ static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__is_serving && is_ended(pool);
 }
 
-/* ---- results ---- */
+/* ---- requests: preload_requests.c ---- */
 
 CUresult weir__result_of(weir_status status);
-
-/* ---- requests: preload_requests.c ---- */
 
 /* Frees idle memory of all allocators or, if `but` is not NULL, of the other allocators on the device of `but`.
  * Returns 1 if any memory was freed, else 0. */

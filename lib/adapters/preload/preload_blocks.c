@@ -15,8 +15,8 @@
 #include "base/map.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map recorded;  /* address to struct weir_served * */
-static struct weir_map block_ids; /* address to CU_POINTER_ATTRIBUTE_BUFFER_ID */
+static struct weir_map recorded;  /* maps an address to its struct weir_served */
+static struct weir_map block_ids; /* maps an address to its CU_POINTER_ATTRIBUTE_BUFFER_ID */
 atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 static uint64_t last_block_id; /* guarded by `lock` */
 

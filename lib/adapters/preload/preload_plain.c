@@ -40,7 +40,7 @@ struct weir_plain_record {
     enum weir_group_kind kind;
     struct weir_group *group;      /* the processes that share a limit, or NULL */
     CUcontext context;             /* the context that frees this memory at its end, or NULL */
-    unsigned references, mappings; /* of the handle */
+    unsigned references, mappings; /* the numbers of the handle's references and mappings */
     unsigned releasing;            /* the number of running releases of the handle */
 };
 
@@ -50,8 +50,8 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks;   /* by address */
-static struct weir_map handles;  /* by handle */
+static struct weir_map blocks;   /* records by address */
+static struct weir_map handles;  /* records by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
 /* Maps a code address to 2 plus its index in `callers`, or to 1 if the address has no entry in `callers`. */
 static struct weir_map places;

@@ -61,7 +61,7 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-/* The name of the program at its start, because a program may overwrite its arguments later. */
+/* The program's name at its start.  A program may overwrite its arguments later. */
 static char program[64];
 
 static uint64_t unserved(int which) {

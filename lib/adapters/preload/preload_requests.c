@@ -323,7 +323,7 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Makes `call`, again after weir has freed memory.  `*key` is the new address or handle, `got` the size in bytes. */
+/* Repeats `call` while weir can free memory.  `*key` is the new address or handle, and `got` its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \

@@ -38,7 +38,7 @@ enum { PAUSE_NS = 10000000, MOST = 16 };
 static struct row {
     struct weir_timeline *timeline; /* NULL if the row is unused */
     const struct weir_served *of;
-    uint64_t made_ns; /* when weir created the allocator, after `began_ns` */
+    uint64_t made_ns; /* from `began_ns` to the creation of the allocator */
     uint64_t last;    /* the number of the last event that was read */
 } rows[MOST];
 
@@ -47,7 +47,7 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of an allocator, and creates the row if needed, or returns NULL.  The caller holds `lock`. */
+/* Returns the row of allocator `i`, created if needed, or NULL.  The caller holds `lock`. */
 static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;

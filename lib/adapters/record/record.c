@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: records the requests of a program for device memory, and passes the events to the process `weir record`
- * through ring buffers in shared memory (record_ring.h).  Calls and the driver's results stay unchanged.
+ * through ring buffers in shared memory (record_ring.h).  The calls and the driver's results stay unchanged.
  *
  * The event of a free has the time before the driver's call, the event of an allocation the time after the call.  So
  * the events of one address are in order even if one thread frees a block and another thread gets its address at once.

@@ -54,7 +54,7 @@ static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of the name: a hash that is never 0.  Sends each name once to `weir record`. */
+/* Returns the number of the name, which is a hash and never 0.  Sends each name once to `weir record`. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -225,7 +225,7 @@ void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     *range = open ? intern_name(open) : 0;
 }
 
-/* The first call of backtrace() loads a library.  A request must not load one, so this constructor makes the call. */
+/* The first call of backtrace() loads a library, which no request may do. */
 static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 

@@ -28,7 +28,7 @@ enum { MOST_FOLDERS = 4 };
 
 static char *folders[MOST_FOLDERS]; /* folders for files; NULL after the last */
 static struct weir_record_board *board;
-static uint32_t spares; /* spare files that `weir record` has prepared */
+static uint32_t spares; /* the number of spare files in `board` */
 static uint64_t number, namespace;
 static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;

@@ -78,12 +78,12 @@ enum weir_record_operation {
     WEIR_RECORD_UNMAP,
     WEIR_RECORD_RESERVE,   /* cuMemAddressReserve */
     WEIR_RECORD_UNRESERVE, /* cuMemAddressFree of `bytes` bytes */
-    WEIR_RECORD_DEVICE,    /* memory size and name, before the first request on the device */
+    WEIR_RECORD_DEVICE,    /* the device's memory size and name, before its first request */
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    WEIR_RECORD_CALLER /* the name of number `total`, of code or of an NVTX range */
+    WEIR_RECORD_CALLER /* the name with the number `total`, of code or of an NVTX range */
 };
 
 enum weir_record_kind {
@@ -106,7 +106,7 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The name ids of the requesting code and of the innermost NVTX range.  0 means no name. */
+            /* The numbers of the names of the requesting code and of the innermost NVTX range.  0 means no name. */
             uint64_t place, range;
         };
         struct {
@@ -156,7 +156,7 @@ struct weir_record_board {
     _Atomic uint32_t is_closed;   /* set once `weir record` accepts no more processes */
     _Atomic uint64_t last_number; /* the last number that was given to a process */
     _Atomic uint64_t files;       /* the number of files with events, spare files included */
-    _Atomic uint32_t unrecorded_count; /* the number of such processes; may exceed the table */
+    _Atomic uint32_t unrecorded_count; /* unrecorded processes; may exceed the table */
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };

@@ -41,7 +41,7 @@ int weir__shim_locked_by_other(int file, const char *id);
 /* Waits until the shim's file exists, or no process is compiling any shim.  Returns 0 after the timeout, else 1. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Writes to `why` one line: why the shim could not be compiled.  Returns 1 on success, 0 if no reason is recorded. */
+/* Writes the reason for a failed compilation to `why`, as one line.  Returns 1 on success, 0 if there is no reason. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
 /* Returns 1 if the file is safe to load as code, since only root or this user may own and write the file, else 0. */

@@ -77,7 +77,7 @@ inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }
 #if WEIR_TORCH_VERSION < 208
-// Returns the MemPool that this thread has entered, or NULL.  In these versions, methods have no parameter for a pool.
+// Returns the MemPool that this thread has entered, or NULL.  Methods of PyTorch 2.6 and 2.7 have no pool parameter.
 inline c10::cuda::MemPool *active_pool() {
     return c10::cuda::MemPoolContext::getActiveMemPool();
 }
