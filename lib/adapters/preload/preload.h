@@ -34,10 +34,9 @@ enum {
 
 enum weir_served_state {
     WEIR_SERVED_LIVE,
-    /* The program has destroyed the pool, but some blocks of the pool are still live. */
-    WEIR_SERVED_ENDING,
-    WEIR_SERVED_SPARE, /* no block is live, and another pool may use the allocator */
-    WEIR_SERVED_LOST   /* the allocator's memory was freed by a reset of the device's context */
+    WEIR_SERVED_ENDING, /* the program has destroyed the pool, but some of its blocks are live */
+    WEIR_SERVED_SPARE,  /* no block is live, and another pool may use the allocator */
+    WEIR_SERVED_LOST    /* the allocator's memory was freed by a reset of the device's context */
 };
 
 /* The reasons why the driver allocates the memory of a pool.  A row of the list is X(name, text). */
@@ -125,8 +124,7 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle);
  * reason why the driver allocates the pool's memory, or WEIR_FALLBACK_NOT. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`.  The
- * pool's allocator stays until all blocks of the pool are freed. */
+/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if the program has destroyed the pool with this handle, else 0.  May be called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
@@ -197,8 +195,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams before a context ends.  Returns 0 if the driver does not answer a query within a second,
- * else 1.  The caller passes the result to weir__streams_resume(). */
+/* Stops all queries of streams, in at most a second.  Returns 1 on success, else 0, for weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -244,7 +241,7 @@ void weir__run_log(const char *format, ...) __attribute__((format(printf, 1, 2))
 void weir__report_oom(const struct weir_served *s);
 /* Writes the final reports before _exit or a signal.  `is_sure` is 1 if the process is certain to end. */
 void weir__report_before_end(int is_sure);
-/* Writes the statistics at the first failed request, because the program may abort before its end. */
+/* Writes the statistics as text at the first failed request, because the program may abort before its end. */
 void weir__report_failure(void);
 /* Registers the functions that write the reports at the end.  Called when weir creates the first allocator. */
 void weir__report_register(void);
@@ -272,8 +269,7 @@ void weir__trace_begin(void);
 int weir__trace_is_on(void);
 /* Reads the statistics and new events of all allocators, which may take long.  Returns 0 if recording has ended. */
 int weir__trace_read(void);
-/* Divides the allocator's life into at most `most` parts, and describes each part in `out`.  Time 0 is the creation of
- * the allocator.  Returns the number of parts. */
+/* Divides the allocator's life, from its creation at time 0, into at most `most` parts.  Returns their number. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -335,8 +331,7 @@ struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* These functions record the references and mappings of physical memory (cuMemCreate), which stays allocated as long as
- * its handle has a reference or a mapping. */
+/* These functions record the references and mappings of physical memory, which keep the memory allocated. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);

@@ -125,8 +125,7 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_records)
-        /* cannot fail, because an entry was just removed from the map */
-        (void)record_block(found->by, found->base);
+        (void)record_block(found->by, found->base); /* cannot fail: a removed record left room */
 }
 
 uint64_t weir__block_id(const struct weir_found *found) {

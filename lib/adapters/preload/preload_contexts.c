@@ -49,8 +49,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
 /* Maps each context that the program has created to its group of processes. */
 static struct weir_map context_groups;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-/* the program's primary contexts, by device number */
-static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES];
+static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES]; /* the program's primary contexts */
 
 static int record_context_group(struct weir_group *group, CUcontext context) {
     int is_kept;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_pools.c: keeps the records of the program's memory pools, and creates the allocators for the pools' memory.
  *
- * weir creates the allocator of a pool when the program first allocates from the pool.  After the end of the pool,
- * the allocator stays until its last block is freed.  Then the allocator frees its memory, and another pool of the
- * device can use it.  No allocator is ever destroyed, because threads search the table of allocators without a lock.
+ * weir creates a pool's allocator at the first request from the pool.  After the pool's end, the allocator stays until
+ * its last block is freed.  Then the allocator frees its memory, and may serve another pool of the device.
  *
  * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
  * `lock` calls functions of the driver and of weir.
@@ -28,8 +27,7 @@ static _Atomic(struct weir_pool *) pools[BUCKETS];
 /* The current pool of each device, or NULL if weir must query the driver for this pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-/* The state of cuMemAlloc on each device (enum weir_pool_state). */
-static _Atomic int plain_state[WEIR_MOST_DEVICES];
+static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* enum weir_pool_state of cuMemAlloc */
 static atomic_int any_refused, any_allocator_tried;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];

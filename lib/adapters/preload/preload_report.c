@@ -10,12 +10,6 @@
  * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
  * allocated nothing, the ending thread reports this itself.  It then allocates no memory and takes no lock.
  *
- * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
- * only as text: each process writes just one line of JSON, at its end.
- *
- * A program may close standard error before its end.  So if the user wants a report, the first process of `weir run`
- * keeps a duplicate of standard error, which is closed on exec and in a child of fork.
- *
  * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
  * statistics.  The process waits 2 s for the statistics and 10 s for profiles.  The reports name what is missing.
  *
@@ -317,7 +311,8 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error.  Programs rarely use its number, which is below most limits on open files. */
+/* A duplicate of standard error, since a program may close standard error before its end.  Programs rarely use the
+ * duplicate's number, which is below most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
 /* Returns 1 if weir's duplicate of standard error is open, else 0.  weir's descriptor has FD_CLOEXEC set. */
@@ -435,8 +430,7 @@ static atomic_int has_begun;
 static _Thread_local int is_reporting;
 /* A thread that ends the process posts `is_ending`.  The thread that has written all reports posts `has_reported`. */
 static sem_t is_ending, has_reported;
-/* set if the thread "weir-exit" waits for `is_ending` */
-static atomic_int has_report_thread;
+static atomic_int has_report_thread; /* set if the thread "weir-exit" waits for `is_ending` */
 
 static void wait_for_reports(void) {
     if (await_semaphore(&has_reported, REPORT_S))

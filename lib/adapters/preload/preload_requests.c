@@ -301,8 +301,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
 /* Allocates a block for cuMemAlloc (weir run --serve-malloc).  Returns 0 if the driver must serve the call, else 1. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    /* 1 for yes, -1 for no, 0 before the variable is read */
-    static atomic_int is_wanted;
+    static atomic_int is_wanted; /* 1 for yes, -1 for no, 0 before the variable is read */
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {

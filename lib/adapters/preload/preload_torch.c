@@ -86,8 +86,7 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
         weir__run_log(text, reason_unused);
 }
 
-/* Returns the path of the Python interpreter as the user has typed it, because this path selects the virtual
- * environment.  If the program is not Python, returns "PYTHON". */
+/* Returns Python's path as the user typed it, which selects the environment.  Returns "PYTHON" in other programs. */
 static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";

@@ -180,8 +180,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
 
 /* Returns the number that stands for the name of the code at `frame`, or 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
-    /* the last byte of the call instruction */
-    uint64_t address = (uint64_t)(uintptr_t)frame - 1;
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* the last byte of the call instruction */
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
     Dl_info info;

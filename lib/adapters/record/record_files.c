@@ -4,8 +4,7 @@
  * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number for
  * this process.  The library creates no file before the first event, since a process may never use CUDA.
  *
- * A child of fork gets its own number at its first event.  The library detects a child by its process id, since
- * _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * A child of fork, which has another process id, gets its own number at its first event.
  *
  * The code in this file must not depend on how weir replaces the driver's functions, or on what an event contains. */
 #include "adapters/record/record.h"

@@ -19,8 +19,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* a shell pattern; an NVTX range or mark whose name matches ends an iteration */
-static char *wanted;
+static char *wanted; /* WEIR_RECORD_RANGES, a shell pattern */
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;

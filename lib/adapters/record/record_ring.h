@@ -37,18 +37,11 @@
 #include <x86intrin.h>
 #endif
 
-/* names of shared folders, separated by colons */
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"
-/* if set, weir also records synchronisations */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"
-/* a shell pattern; NVTX ranges whose names match the pattern end iterations */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"
-
-/* if set, weir also records the names of the code that makes requests (`weir record --callers`) */
-#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS"
-
-/* the file that gives each recorded process a number */
-#define WEIR_RECORD_BOARD "board"
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* shared folders, separated by colons */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* if set, weir also records synchronisations */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* a pattern of NVTX ranges that end iterations */
+#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* if set, weir also records requesting code */
+#define WEIR_RECORD_BOARD "board" /* the file that gives each recorded process a number */
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u

@@ -504,8 +504,7 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            // avoids a lock of the CUDA runtime
-            return device;
+            return device; // avoids a lock of the CUDA runtime
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
             C10_CUDA_CHECK(error);
