@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* both_calls.h: lists the functions of the CUDA driver that libweir-preload.so and libweir-record.so both replace.
- * interpose.h describes the form of the lists.
+/* both_calls.h: lists the driver's functions that libweir-preload.so and libweir-record.so both replace (interpose.h).
  *
- * This file must not depend on what the replacing functions do.
- */
+ * This file must not depend on what the replacing functions do. */
 #ifndef WEIR_BOTH_CALLS_H
 #define WEIR_BOTH_CALLS_H
 
@@ -11,8 +9,7 @@
 
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Driver functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's
- * own default stream. */
+/* Driver functions with two symbols: with the ending _ptsz, stream 0 is the calling thread's own default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \

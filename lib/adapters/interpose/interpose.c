@@ -8,13 +8,11 @@
  *
  * A second library between the program and the driver, such as a wrapper or the loader of WSL, may also export the
  * driver's function names and look up the driver's functions.  Such a library gets the address that it would get
- * without weir, because otherwise the two libraries would call each other for ever.  The program gets a function of
- * weir, weir__serve_SYMBOL.
+ * without weir, because otherwise the two libraries would call each other for ever.  The program gets weir's function.
  *
  * For each function, weir stores the first address that a lookup of the program finds as the driver's function.  A
  * later lookup replaces the address only if the library at the old address has been unloaded, since a loader's
- * cuGetProcAddress may return another address than dlsym.  If the program has never looked up a function that weir
- * needs, weir looks up the function itself.
+ * cuGetProcAddress may return another address than dlsym.  weir itself looks up the remaining functions.
  *
  * The code in this file must not depend on libweir, or on what the replacing functions do. */
 #include "adapters/interpose/interpose.h"
@@ -45,8 +43,7 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 /* Sanitizers must not instrument a BARE function, because a sanitizer calls dlsym before its own runtime is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* A flag of cuGetProcAddress, which then returns a function whose stream 0 is the thread's own default stream.  Without
- * this flag, stream 0 is the legacy default stream. */
+/* This flag of cuGetProcAddress selects functions whose stream 0 is the thread's own, not the legacy default stream. */
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -135,8 +132,7 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library at this address exports the driver function row->symbol, else 0.  Such a library must find
- * the driver's function, not weir's. */
+/* Returns 1 if the library at this address exports row->symbol.  Such a library must find the driver's function. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -147,7 +143,7 @@ static int is_in_exporter(const void *address, const struct row *row) {
     symbol = library ? real_dlsym()(library, row->symbol) : NULL;
     if (library)
         dlclose(library);
-    (void)dlerror(); /* clears an error of dlsym that the program must not see */
+    (void)dlerror(); /* clears an error that the program must not see */
     return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
 }
 
@@ -191,7 +187,7 @@ static CUresult missing_function(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function.  Returns the address of missing_function() if there is none. */
+/* Finds the driver's function, or returns the address of missing_function(). */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -201,7 +197,7 @@ void *weir__interpose_find(enum weir_interposed number) {
         found = real(library, row->symbol);
         dlclose(library); /* the driver stays loaded by another library */
     }
-    (void)dlerror(); /* clears an error of dlsym that the program must not see */
+    (void)dlerror(); /* clears an error that the program must not see */
     if (!found)
         return ADDRESS(missing_function);
     store_real(row, found);

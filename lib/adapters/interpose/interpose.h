@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* interpose.h: how a preloaded library receives the program's calls of the CUDA driver, and how the library calls the
- * driver itself.
+/* interpose.h: how a preloaded library receives the program's calls of the CUDA driver, and calls the driver itself.
  *
  * A program is linked against libcuda.so.1, or finds the driver's functions by dlsym or by cuGetProcAddress, which
  * the program finds by dlsym.  A library receives all these calls if it is loaded before the driver and exports dlsym
@@ -50,13 +49,11 @@ WEIR_INTERPOSED_USED(WEIR_USE)
 #undef WEIR_SERVE_BOTH
 #undef WEIR_USE
 
-/* The addresses of the driver's own functions, NULL before the first call.  Other files call weir__interpose_real()
- * instead of reading this array. */
+/* The addresses of the driver's own functions, NULL before the first call.  Other files use weir__interpose_real(). */
 extern _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 void *weir__interpose_find(enum weir_interposed row);
 
-/* Returns the driver's own function, or a function that returns CUDA_ERROR_NOT_FOUND if the driver has no such
- * function. */
+/* Returns the driver's own function.  If there is none, returns a function that returns CUDA_ERROR_NOT_FOUND. */
 static inline void *weir__interpose_real(enum weir_interposed row) {
     void *real = atomic_load_explicit(&weir__interposed_real[row], memory_order_acquire);
 
@@ -74,9 +71,8 @@ static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);
 }
 
-/* Nonzero while this thread executes a function of weir.  All driver calls of the thread then go to the driver
- * unchanged, even calls by the driver itself.  The TLS model initial-exec is possible because the library is loaded
- * with the program. */
+/* Nonzero while this thread executes a function of weir.  The thread's driver calls then reach the driver unchanged,
+ * even calls by the driver itself.  The TLS model suffices, since the library is loaded with the program. */
 extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

@@ -2,8 +2,7 @@
 /* cupy.c: allocates and frees memory for CuPy (CFunctionAllocator).  The argument `param` of both functions is the
  * stream of the block, or NULL if any stream may use the block.
  *
- * The code in this file must not depend on anything of CuPy except the types of these functions.
- */
+ * The code in this file must not depend on anything of CuPy except the types of these functions. */
 #include "adapters/plugins/plugins.h"
 
 void *weir_cupy_malloc(void *param, size_t bytes, int device) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* handler.c: allocates and frees memory for cuTensorNet, cuDSS, cuStateVec and nvJPEG.
  *
- * The code in this file must not depend on anything of these libraries except their structure of allocator functions.
- */
+ * The code in this file must not depend on anything of these libraries except their structure for an allocator. */
 #include "adapters/plugins/plugins.h"
 
 #include <string.h>
@@ -29,7 +28,6 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* If the free is not possible now, for example during a stream capture, retries the free later, and returns WEIR_OK. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

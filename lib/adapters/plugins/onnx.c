@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* onnx.c: allocates and frees memory for ONNX Runtime's CUDA execution provider (its external allocator).
  *
- * The code in this file must not depend on anything of ONNX Runtime except the types of these functions.
- */
+ * The code in this file must not depend on anything of ONNX Runtime except the types of these functions. */
 #include "adapters/plugins/plugins.h"
 
 #include <stdatomic.h>

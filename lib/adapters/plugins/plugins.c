@@ -23,8 +23,7 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints an error line, but only once for each status.  One write(2) writes the line, so that lines of threads do not
- * mix. */
+/* Prints an error line once for each status, by one write(2), so that the lines of several threads do not mix. */
 static void print_error_once(atomic_uint *printed, weir_status status, const char *text,
                              const char *more) {
     unsigned bit = 1u << (unsigned)-status;

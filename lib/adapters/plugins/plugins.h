@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins.h: declares functions that all adapters of this folder need: error messages, and frees that cannot fail.
  *
- * This file must not depend on a framework, or on headers of weir outside include/weir.
- */
+ * This file must not depend on a framework, or on headers of weir outside include/weir. */
 #ifndef WEIR_PLUGINS_H
 #define WEIR_PLUGINS_H
 

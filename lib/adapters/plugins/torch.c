@@ -40,8 +40,7 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
     return NULL;
 }
 
-/* one bit for each device that PyTorch uses */
-static _Atomic uint64_t devices;
+static _Atomic uint64_t devices; /* one bit for each device that PyTorch uses */
 
 static void store_device(int device) {
     uint64_t bit = UINT64_C(1) << device;

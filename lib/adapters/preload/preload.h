@@ -12,8 +12,7 @@
  *
  * Pools and allocators are never freed, so threads read their lists and their table without a lock.
  *
- * The functions of this file must be called between begin_serving() and end_serving(), unless a comment says
- * otherwise.
+ * The functions here are called between begin_serving() and end_serving(), unless a comment says otherwise.
  *
  * This file must not depend on how an allocator works, or on how weir replaces the driver's functions. */
 #ifndef WEIR_PRELOAD_H
@@ -35,10 +34,9 @@ enum {
 
 enum weir_served_state {
     WEIR_SERVED_LIVE,
-    /* The program has destroyed the pool, but some blocks of the pool are still live. */
-    WEIR_SERVED_ENDING,
-    WEIR_SERVED_SPARE, /* no block is live, and another pool may use the allocator */
-    WEIR_SERVED_LOST   /* the allocator's memory was freed by a reset of the device's context */
+    WEIR_SERVED_ENDING, /* the program has destroyed the pool, but some of its blocks are live */
+    WEIR_SERVED_SPARE,  /* no block is live, and another pool may use the allocator */
+    WEIR_SERVED_LOST    /* the allocator's memory was freed by a reset of the device's context */
 };
 
 /* The reasons why the driver allocates the memory of a pool.  A row of the list is X(name, text). */
@@ -75,8 +73,7 @@ struct weir_served {
     _Atomic int state;
     /* Set at a reset of the device, if some thread may hold a lock of the allocator for ever. */
     _Atomic int is_stuck;
-    /* One bit for each other device that may access the allocator's memory.  A mutex in preload_pools.c guards this
-     * field. */
+    /* One bit for each other device that may access the memory.  Guarded by `lock` of preload_pools.c. */
     uint64_t peers;
     _Atomic(CUmemoryPool) pool; /* the present or last pool, or NULL */
     CUcontext context;          /* the device's primary context */
@@ -85,7 +82,7 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The next event's number and the reserved bytes when the program last reset the peak of reserved bytes, or 0. */
+    /* The last restart of the peak of reserved bytes: the next event's number, or 0 if none, and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -102,8 +99,7 @@ struct weir_pool {
     atomic_uint generation;       /* the number of pools that have used this record */
     int device;
     struct weir_pool_kind kind;
-    /* Set while the program forbids streams to reuse memory that other streams have freed.  A mutex in preload_pools.c
-     * guards this field. */
+    /* Set while no stream may reuse memory that another stream has freed.  Guarded by `lock` of preload_pools.c. */
     int forbids_opportunistic;
     _Atomic int state;
     _Atomic int fallback;       /* enum weir_fallback */
@@ -128,15 +124,14 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle);
  * reason why the driver allocates the pool's memory, or WEIR_FALLBACK_NOT. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`.  The
- * pool's allocator stays until all blocks of the pool are freed. */
+/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if the program has destroyed the pool with this handle, else 0.  May be called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Changes and records which devices may access the pool's memory.  Returns the result for the program. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Allows or forbids a stream to reuse memory that another stream has freed. */
+/* Allows streams to reuse memory that other streams have freed if `may` is 1, else forbids this reuse. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -157,10 +152,9 @@ void weir__served_save(struct weir_served *s);
 void weir__served_mark_lost(int device);
 /* Returns a stream that only weir uses.  Creates the stream at the first call.  Returns NULL if the driver fails. */
 CUstream weir__served_private_stream(struct weir_served *s);
-/* These functions return and restart the peak of requested memory. */
+/* These functions return and restart the peaks of requested and of reserved memory. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_restart_peak(struct weir_served *s);
-/* These functions return and restart the peak of reserved memory. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
@@ -184,8 +178,7 @@ static inline struct weir_served *weir__served_at(unsigned i) {
     return atomic_load_explicit(&weir__served[i], memory_order_acquire);
 }
 
-/* Returns the pool's allocator, and creates the allocator if needed.  Returns NULL if weir does not allocate the pool's
- * memory. */
+/* Returns the pool's allocator, created if needed, or NULL if weir does not allocate the pool's memory. */
 static inline struct weir_served *weir__served_of(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
@@ -198,13 +191,11 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* Returns 1 if weir always knows, without a query, whether the stream is captured, else 0.  Takes only one lock, for a
- * short time. */
+/* Returns 1 if weir knows without a query whether the stream is captured, else 0.  Takes one lock, for a short time. */
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams before a context ends.  Returns 0 if the driver does not answer a query within a second,
- * else 1.  The caller passes the result to weir__streams_resume(). */
+/* Stops all queries of streams, in at most a second.  Returns 1 on success, else 0, for weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -215,11 +206,9 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_created;
 /* The number of running captures that weir has noticed, plus the captures that are about to begin. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries streams.  The caller has already increased weir__captures.  May also be called before
- * begin_serving() or after end_serving(). */
+/* Waits until no thread queries streams.  Called outside begin_serving(), after weir__captures was increased. */
 void weir__streams_wait_for_queries(void);
-/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Makes no query
- * while a capture may run. */
+/* Returns 1 if the thread's default streams and the device's recorded streams are idle, 0 if not or in a capture. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -252,10 +241,9 @@ void weir__run_log(const char *format, ...) __attribute__((format(printf, 1, 2))
 void weir__report_oom(const struct weir_served *s);
 /* Writes the final reports before _exit or a signal.  `is_sure` is 1 if the process is certain to end. */
 void weir__report_before_end(int is_sure);
-/* Writes the statistics at the first failed request, because the program may abort before its end. */
+/* Writes the statistics as text at the first failed request, because the program may abort before its end. */
 void weir__report_failure(void);
-/* Registers the functions that write the statistics at the end of the process.  Called when weir creates the first
- * allocator. */
+/* Registers the functions that write the reports at the end.  Called when weir creates the first allocator. */
 void weir__report_register(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
@@ -271,27 +259,22 @@ void weir__show_resume(void);
 int weir__show_pause_in_time(void);
 /* Ends the publication of statistics before the driver is unloaded or the process ends. */
 void weir__show_end(void);
-/* Removes the file that `weir top` reads about this process.  Does nothing in a child of fork.  Takes no lock and
- * allocates nothing. */
+/* Removes this process's file for `weir top`, except in a child of fork.  Takes no lock, and allocates nothing. */
 void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 
-/* Begins to record allocator events if an option of `weir run` needs them.  Called when weir creates the first
- * allocator. */
+/* Begins to record events if an option of `weir run` needs them.  Called when weir creates the first allocator. */
 void weir__trace_begin(void);
 int weir__trace_is_on(void);
-/* Reads the present statistics and the new events of all allocators.  The reads may take long.  Returns 0 if recording
- * has ended, else 1. */
+/* Reads the statistics and new events of all allocators, which may take long.  Returns 0 if recording has ended. */
 int weir__trace_read(void);
-/* Divides the allocator's life into at most `most` parts, and describes each part in `out`.  Time 0 is the creation of
- * the allocator.  Returns the number of parts. */
+/* Divides the allocator's life, from its creation at time 0, into at most `most` parts.  Returns their number. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
 void weir__trace_record_failure(const struct weir_served *s, size_t bytes);
-/* Ends the recording, and writes all events to the user's file (`weir run --trace-events`).  Called before
- * weir__show_end(). */
+/* Ends recording, and writes all events to the user's file.  Called before weir__show_end(). */
 void weir__trace_end(void);
 
 /* ---- blocks: preload_blocks.c ---- */
@@ -314,8 +297,7 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
 struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the allocator needs records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
-/* Called before a free.  Then the caller calls weir__block_ended() after a success, or weir__block_restore() after a
- * failure. */
+/* Called before a free, and followed by weir__block_ended() on success or weir__block_restore() on failure. */
 void weir__block_end(const struct weir_found *found);
 void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
@@ -337,22 +319,19 @@ struct weir_plain {
     int has_trimmed;          /* set once weir's allocators have freed their idle memory */
 };
 
-/* Called before the driver serves a request.  Returns 1, or 0 if a limit forbids the request.  The device -1 is the
- * current device. */
+/* Called before the driver serves a request.  Returns 0 if a limit forbids it, else 1.  -1 is the current device. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
 /* Frees memory if `result` means out of memory.  Returns 1 if the caller may repeat the driver's call, else 0. */
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing() removes and returns the memory's record before a free, or returns NULL.  weir__plain_freed()
- * deletes or restores the record. */
+/* weir__plain_freeing() removes a record before a free.  weir__plain_freed() deletes or restores this record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* These functions record the references and mappings of physical memory (cuMemCreate), which stays allocated as long as
- * its handle has a reference or a mapping. */
+/* These functions record the references and mappings of physical memory, which keep the memory allocated. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);
@@ -362,7 +341,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 
 /* Returns 1 if the program has captured an allocation in a graph, else 0. */
 int weir__plain_any_graphs(void);
-/* Reads from the driver how much memory the device's graphs use.  The device -1 is the current device. */
+/* Reads from the driver how much memory the device's graphs use.  Device -1 is the current one. */
 void weir__plain_query_graphs(CUdevice device);
 /* Removes the records of memory that the driver has freed with its context.  Does nothing if `context` is NULL. */
 void weir__plain_context_ended(CUcontext context);
@@ -408,8 +387,7 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream and the allocator belong to different contexts, else 0.  Events may be unable to order the
- * work of such a stream. */
+/* Returns 1 if the stream's context is not the allocator's, else 0.  Events may not order such a stream's work. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -447,12 +425,9 @@ static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__is_serving && is_ended(pool);
 }
 
-/* ---- results ---- */
-
-/* Returns the driver's result code for a status of weir. */
-CUresult weir__result_of(weir_status status);
-
 /* ---- requests: preload_requests.c ---- */
+
+CUresult weir__result_of(weir_status status);
 
 /* Frees idle memory of all allocators or, if `but` is not NULL, of the other allocators on the device of `but`.
  * Returns 1 if any memory was freed, else 0. */

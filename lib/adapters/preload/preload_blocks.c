@@ -15,8 +15,8 @@
 #include "base/map.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map recorded;  /* address to struct weir_served * */
-static struct weir_map block_ids; /* address to CU_POINTER_ATTRIBUTE_BUFFER_ID */
+static struct weir_map recorded;  /* maps an address to its struct weir_served */
+static struct weir_map block_ids; /* maps an address to its CU_POINTER_ATTRIBUTE_BUFFER_ID */
 atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 static uint64_t last_block_id; /* guarded by `lock` */
 
@@ -37,7 +37,6 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the recorded block that contains the address.  Returns 1 on success, else 0. */
 static int find_recorded(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -126,8 +125,7 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_records)
-        /* cannot fail, because an entry was just removed from the map */
-        (void)record_block(found->by, found->base);
+        (void)record_block(found->by, found->base); /* cannot fail: a removed record left room */
 }
 
 uint64_t weir__block_id(const struct weir_found *found) {

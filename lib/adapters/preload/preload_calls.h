@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_calls.h: lists the functions of the CUDA driver that libweir-preload.so replaces.  interpose.h describes
- * the form of these lists.
+/* preload_calls.h: lists the driver's functions that libweir-preload.so replaces, in the form of interpose.h.
  *
- * This file must not depend on what the replacing functions do.
- */
+ * This file must not depend on what the replacing functions do. */
 #ifndef WEIR_PRELOAD_CALLS_H
 #define WEIR_PRELOAD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
 
-/* Driver functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's
- * own default stream. */
+/* Driver functions with two symbols: with the ending _ptsz, stream 0 is the calling thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \

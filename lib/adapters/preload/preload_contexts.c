@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: replaces the driver's functions that create and end contexts, and the functions that begin and
- * end stream captures. */
+/* preload_contexts.c: replaces the driver's functions that create and end contexts, or begin and end captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -50,8 +49,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
 /* Maps each context that the program has created to its group of processes. */
 static struct weir_map context_groups;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-/* the program's primary contexts, by device number */
-static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES];
+static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES]; /* the program's primary contexts */
 
 static int record_context_group(struct weir_group *group, CUcontext context) {
     int is_kept;
@@ -128,8 +126,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Removes the context's record before the driver's call.  After the call, another thread may get the handle for a new
- * context. */
+/* Removes the context's record before the driver's call, after which a new context may have the same handle. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
@@ -174,8 +171,7 @@ static CUresult reset_device(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases one reference to the primary context of a device.  Each of weir's allocators on the device holds another
- * reference, so the context outlives these allocators. */
+/* Releases the program's reference to a primary context.  Each allocator of the device holds another reference. */
 static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -244,8 +240,7 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Decreases weir__captures if the driver's call has ended the stream's capture, even if the call failed.  Returns
- * `result`. */
+/* Decreases weir__captures if the driver's call has ended the stream's capture, even if the call failed. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);

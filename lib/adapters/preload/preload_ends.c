@@ -3,9 +3,8 @@
  * signal.  Each function here replaces a function of libc, and calls the replaced function in its last step.
  *
  * A program that has caught a signal often cleans up, restores the default action, and sends the signal to itself, so
- * that its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats such a signal like _exit.
- * If another process sends the signal, weir writes no report, because weir would need a signal handler, which the
- * program would notice.
+ * that its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats such a signal like _exit.  If
+ * another process sends the signal, weir writes no report, because the program would notice a signal handler of weir.
  *
  * If the program sends a blocked signal to itself by kill(2), the process does not end, since another thread may
  * receive the signal by sigwait(3).  If a thread sends a blocked signal to itself by raise(3), the process ends:

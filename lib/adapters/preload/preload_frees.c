@@ -4,8 +4,7 @@
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context.  The allocator's private stream waits for `stream`, and weir
- * frees the block on the private stream. */
+/* Makes the allocator's private stream wait for `stream`, and frees the block on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream private_stream = weir__served_private_stream(s);
 
@@ -38,7 +37,6 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
 
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
-/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }

@@ -2,9 +2,8 @@
 /* preload_plain.c: counts the device memory that the program allocates from the driver and not from weir, by the
  * function of the driver and by the calling library.
  *
- * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle
- * also contains the numbers of references and mappings, since the memory stays allocated until the last of them has
- * ended.
+ * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle also
+ * contains the numbers of references and mappings, since the memory stays allocated until the last one ends.
  *
  * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
  * driver's call, and subtracted after the driver has freed the memory.
@@ -41,7 +40,7 @@ struct weir_plain_record {
     enum weir_group_kind kind;
     struct weir_group *group;      /* the processes that share a limit, or NULL */
     CUcontext context;             /* the context that frees this memory at its end, or NULL */
-    unsigned references, mappings; /* of the handle */
+    unsigned references, mappings; /* the numbers of the handle's references and mappings */
     unsigned releasing;            /* the number of running releases of the handle */
 };
 
@@ -51,8 +50,8 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks;   /* by address */
-static struct weir_map handles;  /* by handle */
+static struct weir_map blocks;   /* records by address */
+static struct weir_map handles;  /* records by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
 /* Maps a code address to 2 plus its index in `callers`, or to 1 if the address has no entry in `callers`. */
 static struct weir_map places;
@@ -64,8 +63,7 @@ static uint64_t captured[MOST_DEVICES]; /* bytes captured since the driver's las
 static atomic_int any_graphs;
 static _Atomic pid_t recording_process;
 
-/* Returns 1 if this process has recorded memory, else 0.  Returns 0 in a child of fork, in which `lock` may stay locked
- * for ever. */
+/* Returns 1 if this process has recorded memory, 0 if not or in a child of fork, where `lock` may stay locked. */
 static int has_records_here(void) {
     pid_t by = atomic_load_explicit(&recording_process, memory_order_relaxed);
 
@@ -116,8 +114,7 @@ static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
 }
 
-/* The first call of backtrace() loads a library and takes the dynamic linker's lock.  A request must do neither, so
- * this constructor makes the first call. */
+/* The first call of backtrace() loads a library and takes the dynamic linker's lock, which no request may do. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
@@ -163,8 +160,7 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums for the record's kind and caller, and subtracts `less` bytes.  The caller holds
- * `lock`. */
+/* Adds `more` bytes to the sums of the record's kind and caller, and subtracts `less`.  The caller holds `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -325,7 +321,6 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -525,8 +520,7 @@ void weir__plain_query_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Deletes the records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds
- * `lock`. */
+/* Deletes records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];

@@ -11,8 +11,7 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* Finds the block of weir that contains the address.  Returns 1 on success, else 0.  The caller has not called
- * begin_serving() yet. */
+/* Finds the block of weir that contains the address.  Returns 1 on success, else 0.  Called before begin_serving(). */
 static int find_served_block(CUdeviceptr address, struct weir_found *found) {
     int is;
 
@@ -36,7 +35,6 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Replaces the driver's answer by the value for weir's block. */
 static void correct_attribute(const struct weir_found *found, CUpointer_attribute attribute,
                               void *value) {
     uint64_t number;

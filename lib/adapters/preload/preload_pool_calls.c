@@ -59,8 +59,7 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  First ends an old pool with the same handle, which the program has destroyed without
- * weir's notice. */
+/* Records a new pool.  Ends an old pool with the same handle, which the program has destroyed without weir's notice. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -113,7 +112,6 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns the pool's allocator, or NULL if weir does not allocate the pool's memory. */
 static struct weir_served *allocator_of_pool(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 

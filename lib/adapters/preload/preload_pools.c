@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_pools.c: keeps the records of the program's memory pools, and creates the allocators for the pools' memory.
  *
- * weir creates the allocator of a pool when the program first allocates from the pool.  After the end of the pool,
- * the allocator stays until its last block is freed.  Then the allocator frees its memory, and another pool of the
- * device can use it.  No allocator is ever destroyed, because threads search the table of allocators without a lock.
+ * weir creates a pool's allocator at the first request from the pool.  After the pool's end, the allocator stays until
+ * its last block is freed.  Then the allocator frees its memory, and may serve another pool of the device.
  *
  * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
  * `lock` calls functions of the driver and of weir.
@@ -28,8 +27,7 @@ static _Atomic(struct weir_pool *) pools[BUCKETS];
 /* The current pool of each device, or NULL if weir must query the driver for this pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-/* Whether weir or the driver allocates the memory of cuMemAlloc on each device (enum weir_pool_state). */
-static _Atomic int plain_state[WEIR_MOST_DEVICES];
+static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* enum weir_pool_state of cuMemAlloc */
 static atomic_int any_refused, any_allocator_tried;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
@@ -202,8 +200,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to its pool's maximum size, rounded up as the driver (580) does.  A limit of the user has
- * priority. */
+/* Limits an allocator to its pool's maximum size, rounded up as in driver 580.  The user's limit has priority. */
 static void apply_pool_limit(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -223,10 +220,9 @@ static void apply_pool_limit(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings.  Returns 0
- * if a later attempt may succeed: the driver failed, or the limit is a fraction of the free memory.  If the driver
- * does not support pools (WEIR_E_NOT_SUPPORTED) or weir cannot use the driver (WEIR_E_NO_DEVICE), returns 1 only if
- * the settings demand peer devices or the mapped engine. */
+/* Returns 1 if the user's settings are the reason why weir could not create an allocator.  Returns 0 if the driver
+ * failed, or if the limit is a fraction of the free memory.  If the driver has no pools (WEIR_E_NOT_SUPPORTED) or weir
+ * cannot use the driver (WEIR_E_NO_DEVICE), returns 1 only if the settings demand peer devices or the mapped engine. */
 static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -287,8 +283,7 @@ static unsigned find_served_entry(void) {
     return found;
 }
 
-/* Creates an allocator and adds it to the table.  On failure, returns NULL and the reason in *state.  The caller holds
- * `lock`. */
+/* Creates an allocator in the table.  On failure, returns NULL and the reason in *state.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -353,7 +348,6 @@ void weir__served_restart_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the last restart. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->restart_event, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->restart_reserved, memory_order_relaxed);
@@ -397,8 +391,7 @@ void weir__served_release(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* Two threads may free the last two blocks concurrently.  Because of this fence, at least one of them sees no
-     * live block. */
+    /* If two threads free the last two blocks at once, this fence ensures that at least one sees no live block. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -406,7 +399,7 @@ void weir__served_release(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees the memory of allocators that no pool uses. */
+/* Frees the memory of the device's allocators that no pool uses. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -473,8 +466,7 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* Sets another device's rights to access the allocator's memory.  The constants WEIR_ACCESS_* have the driver's
- * values.  The caller holds `lock`. */
+/* Sets another device's access rights.  WEIR_ACCESS_* have the driver's values.  The caller holds `lock`. */
 static weir_status set_peer_access(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
@@ -484,8 +476,8 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the pool's access rights.  Waits for the device before it removes a right.  The caller holds
- * `lock`. */
+/* Gives other devices the pool's access rights, and waits for the device before it removes a right.  Returns 1 on
+ * success, else 0.  The caller holds `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 
@@ -583,7 +575,7 @@ int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_allocator_tried, memory_order_relaxed);
 }
 
-/* Takes `lock`, which may stay locked in a child of fork.  weir__driver_begin_use() makes weir reject calls there. */
+/* A child of fork may never get `lock`, so weir__driver_begin_use() makes weir reject calls in the child. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_allocator_tried, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -707,8 +699,7 @@ static void query_device_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of the device's allocators and frees their idle memory before a reset, which makes frees
- * impossible. */
+/* Writes the profiles of the device's allocators and frees their idle memory, before a reset makes frees impossible. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -720,8 +711,7 @@ static void release_device_pools(void *device) {
     }
 }
 
-/* Runs release_device_pools() with a time limit, since some thread may never release an allocator's lock.  Returns 1 on
- * success, else 0. */
+/* Runs release_device_pools() with a time limit.  Returns 1 on success, else 0. */
 static int release_in_time(int device) {
     /* passes the number by value, since a late thread may read it after this function has returned */
     void *number = (void *)(intptr_t)device;
@@ -737,8 +727,7 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* Marks the device's allocators as lost, even if their blocks outlive the reset, since the reset destroys the streams
- * and events that the allocators need. */
+/* Blocks may outlive the reset, but the reset destroys the streams and events that the allocators need. */
 void weir__served_mark_lost(int device) {
     int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 

@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_report.c: writes the reports of the preload library that the user wants, and the reason if weir has
- * allocated nothing.
+/* preload_report.c: writes the reports that the user wants, and the reason if weir has allocated nothing.
  *
- * exit(3) calls report(), which writes the statistics, before the driver's own exit function, because report() is
- * registered later.  quick_exit(3) calls the functions of another list, so report() and report_at_exit() are
- * registered in that list, too.  Each line is written by one write(2), so that several processes may write to one
- * file.
+ * exit(3) runs report(), which writes the statistics, before the driver's own exit function, since report() is
+ * registered later.  quick_exit(3) has a list of its own, in which report() and report_at_exit() are registered, too.
+ * Each line is written by one write(2), so that several processes may write to one file.
  *
  * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
  * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
  * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
  * allocated nothing, the ending thread reports this itself.  It then allocates no memory and takes no lock.
  *
- * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
- * only as text: each process writes just one line of JSON, at its end.
- *
- * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report, the
- * first process of `weir run` keeps a duplicate of standard error, which is closed on exec and in a child of fork.
- *
  * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
- * statistics.  The process waits two seconds for the statistics, and ten seconds for profiles (--profile).  If any
- * are missing, the reports say so.
+ * statistics.  The process waits 2 s for the statistics and 10 s for profiles.  The reports name what is missing.
  *
  * The code in this file must not depend on how weir replaces the driver's functions. */
 #include "adapters/preload/preload.h"
@@ -64,7 +55,7 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-/* The name of the program at its start, because a program may overwrite its arguments later. */
+/* The program's name at its start.  A program may overwrite its arguments later. */
 static char program[64];
 
 static uint64_t unserved(int which) {
@@ -178,7 +169,6 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
         *line = before;
 }
 
-/* Adds each statistic to a line of JSON, under the name of its field. */
 static void add_statistics(struct weir_output *line, const weir_statistics *f) {
 /* clang-format off */
 #define STATISTICS(X) \
@@ -287,7 +277,6 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Reports a failed request on standard error or in the user's files. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
@@ -311,8 +300,7 @@ static const char *report_file_of(const char *variable) {
     return path && *path ? path : NULL;
 }
 
-/* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` writes a
- * report. */
+/* Returns 1 if the user wants a report and this is the first process of `weir run`, else 0. */
 static int wants_report(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
@@ -323,8 +311,8 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error, with a number that programs rarely choose (scripts use 200 for locks), and that is
- * below most limits on open files. */
+/* A duplicate of standard error, since a program may close standard error before its end.  Programs rarely use the
+ * duplicate's number, which is below most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
 /* Returns 1 if weir's duplicate of standard error is open, else 0.  weir's descriptor has FD_CLOEXEC set. */
@@ -351,8 +339,7 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may briefly use the
- * number. */
+/* Restores a closed standard error.  Tries several times, since another thread may briefly use the number. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -441,11 +428,9 @@ static pid_t served_process;
 static atomic_int has_begun;
 /* set while this thread writes reports, so that a signal handler on this thread does not write reports, too */
 static _Thread_local int is_reporting;
-/* `is_ending` is posted by a thread that ends the process by _exit, `has_reported` by the thread that has written all
- * reports. */
+/* A thread that ends the process posts `is_ending`.  The thread that has written all reports posts `has_reported`. */
 static sem_t is_ending, has_reported;
-/* set if the thread "weir-exit" waits for `is_ending` */
-static atomic_int has_report_thread;
+static atomic_int has_report_thread; /* set if the thread "weir-exit" waits for `is_ending` */
 
 static void wait_for_reports(void) {
     if (await_semaphore(&has_reported, REPORT_S))
@@ -456,8 +441,7 @@ static void wait_for_reports(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if the handlers of
- * pthread_atfork(3) did not run in the child. */
+/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even in a child of vfork(2). */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -546,7 +530,6 @@ static int is_file_mapped(const char *name) {
     return found == length;
 }
 
-/* Logs why there are no statistics, if the user wants a report. */
 static void log_nothing_served(void) {
     if (!wants_report())
         return;
@@ -560,8 +543,7 @@ static void log_nothing_served(void) {
                                                : "did not load CUDA, and used no device memory");
 }
 
-/* Logs how many requests the driver has served because weir could not, and why.  Returns 1 if there were any, else
- * 0. */
+/* Logs how many requests the driver has served in place of weir, and why.  Returns 1 if there were any, else 0. */
 static int log_fallbacks(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};

@@ -10,7 +10,7 @@
 
 /* ---- devices ---- */
 
-/* Returns the number of the devices that this process can use, which never changes. */
+/* Returns the number of devices that this process can use.  This number never changes. */
 static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -20,7 +20,6 @@ static int count_visible_devices(void) {
     return devices;
 }
 
-/* Returns the context's device, or -1 if the driver fails. */
 static int device_of_context(CUcontext context) {
     CUdevice device = -1;
     CUcontext popped;
@@ -33,7 +32,6 @@ static int device_of_context(CUcontext context) {
     return device;
 }
 
-/* Returns the stream's device, or -1 if the driver fails. */
 static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
@@ -92,7 +90,7 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* Why the driver serves the thread's present request, and for which pool (or NULL). */
+/* The reason why the driver serves this thread's present request, and the request's pool, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_fallback why;
@@ -147,14 +145,13 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if the program has destroyed the pool, else 0.  Sets *result to an error. */
+/* Sets *result to an error.  Returns 1 if the program has destroyed the pool, else 0. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* Allocates from the pool `handle`, or from the device's current pool if NULL.  Returns 0 if the driver must serve the
- * request, else 1. */
+/* Allocates from the pool, or from the device's current pool if NULL.  Returns 0 if the driver must serve, else 1. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p =
@@ -176,8 +173,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         (enum weir_fallback)atomic_load_explicit(&p->fallback, memory_order_relaxed), p);
 }
 
-/* Allocates from a pool.  Returns 0 if the driver must serve the request, else 1.  The driver reports invalid
- * arguments. */
+/* Allocates from a pool.  Returns 0 if the driver must serve the request, which may be invalid, else 1. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -208,8 +204,7 @@ static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, C
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* Driver functions that allocate from the device's current pool (CURRENT) or from a given pool (NAMED).  With _PTSZ,
- * stream 0 is the calling thread's own default stream. */
+/* The driver's functions that allocate from the device's current pool (CURRENT) or from a given pool (NAMED). */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
 static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t bytes,
@@ -226,7 +221,6 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
     }
 }
 
-/* Allocates from weir's memory, or passes the request to the driver. */
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
     CUstream actual_stream =
@@ -280,10 +274,9 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Allocates a block for cuMemAlloc, on the private stream of an allocator for cuMemAlloc only.  weir may have made this
- * stream wait for earlier work on the memory, but all streams may use the block at once.  So the function waits for
- * the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the program, 0 if the
- * driver must serve the request. */
+/* Allocates a block for cuMemAlloc, on the private stream of an allocator for cuMemAlloc only.  This stream may have to
+ * wait for earlier work on the memory, but all streams may use the block at once.  So the function waits for the
+ * stream.  Returns 1 if *result is the result for the program, 0 if the driver must serve the request. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
@@ -306,11 +299,9 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Allocates a block for cuMemAlloc (`weir run --serve-malloc`).  Returns 0 if the driver must serve the request, else
- * 1. */
+/* Allocates a block for cuMemAlloc (weir run --serve-malloc).  Returns 0 if the driver must serve the call, else 1. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    /* 1 for yes, -1 for no, 0 before the variable is read */
-    static atomic_int is_wanted;
+    static atomic_int is_wanted; /* 1 for yes, -1 for no, 0 before the variable is read */
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {
@@ -331,8 +322,7 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request to the driver by `call`, and repeats `call` after weir has freed memory.  `*key` is the new address
- * or handle, and `got` its size in bytes. */
+/* Repeats `call` while weir can free memory.  `*key` is the new address or handle, and `got` its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -357,8 +347,7 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir must know the size of the memory before
- * the driver's call. */
+/* The driver (580) rounds a row's bytes up to a multiple of PITCH.  weir computes the size before the driver's call. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,

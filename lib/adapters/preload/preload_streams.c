@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: keeps records of the streams that the program has created, until the program destroys the
- * streams.
+/* preload_streams.c: keeps a record of each stream that the program has created and not yet destroyed.
  *
  * weir notices when the program captures or destroys such a stream, so a request need not query the driver.  Other
  * streams, such as those that existed before weir was loaded, may be destroyed without weir's notice.
@@ -23,8 +22,7 @@
 atomic_int weir__contexts_created;
 
 static struct weir_lock lock;
-/* Maps a stream to its device and the bit CAPTURED.  `lock` guards the map.  A thread that holds `lock` takes no other
- * lock. */
+/* Maps a stream to its device and the bit CAPTURED.  Guarded by `lock`, whose holder takes no other lock. */
 static struct weir_map tracked;
 
 enum { CAPTURED = 1 }; /* set while the program captures the stream */
@@ -174,7 +172,6 @@ static void notify_allocators(void (*notify)(weir_allocator *, weir_stream), CUs
         notify(weir__served_at(i)->allocator, stream);
 }
 
-/* Returns the device of the thread's current context, or 0 if there is no current context. */
 static int current_context_device(void) {
     CUdevice device = 0;
 
@@ -214,8 +211,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Sets the device's bit in `destroyed_with_work` if the stream still has work.  weir cannot query a destroyed
- * stream. */
+/* Sets the device's bit in `destroyed_with_work` if the stream, which weir cannot query later, still has work. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

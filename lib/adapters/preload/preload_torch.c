@@ -2,15 +2,13 @@
 /* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own allocator.
  *
  * PyTorch counts the devices before it initialises its allocator.  For this, libtorch_cuda.so calls one of two
- * functions of libc10_cuda.so by its symbol.  This library exports both symbols, installs a shim at the first call,
- * and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is compiled for one
- * build of PyTorch.
+ * functions of libc10_cuda.so by its symbol.  This library exports both symbols, installs a shim at the first call, and
+ * then calls PyTorch's function.  A shim is a library between weir and one build of PyTorch.
  *
  * This library loads only the shim that was compiled for the build id in the loaded libc10_cuda.so.  If the shim is
  * missing and `weir run` compiles it at the moment, the first call waits.
  *
- * The shim uses weir's public functions in this library (libweir-preload.map), so the process contains only one copy
- * of weir.
+ * The shim calls weir's functions in this library (libweir-preload.map), so the process has only one copy of weir.
  *
  * The code in this file must not depend on how the shim works or is compiled. */
 #include "adapters/preload/preload.h"
@@ -88,8 +86,7 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
         weir__run_log(text, reason_unused);
 }
 
-/* Returns the path of the Python interpreter as the user has typed it, because this path selects the virtual
- * environment.  If the program is not Python, returns "PYTHON". */
+/* Returns Python's path as the user typed it, which selects the environment.  Returns "PYTHON" in other programs. */
 static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
@@ -131,8 +128,7 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Finds the shim for this build of PyTorch, and waits while another process compiles the shim.  Returns 1 on success,
- * else 0. */
+/* Finds the shim for this PyTorch, and waits while another process compiles the shim.  Returns 1 on success, else 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

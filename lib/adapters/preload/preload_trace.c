@@ -6,14 +6,12 @@
  * logged since the last reading.  A thread whose request fails records the failure itself.  When the process ends,
  * weir reads the statistics a last time and writes the file.
  *
- * The first process in which weir allocates memory writes the file that the user has named.  Other processes add
- * their process ids to the name.  Until the end of the process, the file contains only the process id.  If the
- * process executes another program, that program finds the id and reuses the file.  The events of the earlier program
- * are lost.
+ * The first process in which weir allocates memory writes the file that the user has named.  Other processes add their
+ * process ids to the name.  Until the end of the process, the file contains only the process id.  If the process
+ * executes another program, that program finds the id and reuses the file.  Earlier events are lost.
  *
  * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  A
- * thread reads statistics without `lock`, since the reading may take long.  Because of weir__show_pause(), only one
- * thread reads at a time.
+ * thread reads statistics without `lock`, since the reading may take long.  weir__show_pause() admits one reader.
  *
  * The code in this file must not depend on the format of the file. */
 #include "adapters/preload/preload.h"
@@ -40,7 +38,7 @@ enum { PAUSE_NS = 10000000, MOST = 16 };
 static struct row {
     struct weir_timeline *timeline; /* NULL if the row is unused */
     const struct weir_served *of;
-    uint64_t made_ns; /* when weir created the allocator, after `began_ns` */
+    uint64_t made_ns; /* from `began_ns` to the creation of the allocator */
     uint64_t last;    /* the number of the last event that was read */
 } rows[MOST];
 
@@ -49,7 +47,7 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of an allocator, and creates the row if needed, or returns NULL.  The caller holds `lock`. */
+/* Returns the row of allocator `i`, created if needed, or NULL.  The caller holds `lock`. */
 static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -147,8 +145,7 @@ static int is_own_earlier_file(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* Creates the file when recording begins, so that other processes use other names.  Returns 0 on success, else an
- * errno. */
+/* Creates the file early, so that other processes use other names.  Returns 0 on success, else an errno. */
 static int create_trace_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());

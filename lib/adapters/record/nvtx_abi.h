@@ -57,8 +57,7 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* in NVTX's header, this field is a union */
     int32_t message_type;
-    /* The name: a string of char, a string of wchar_t, or the handle of a registered string.  In NVTX's header, this
-     * field is a union. */
+    /* The name, a union in NVTX's header: a string of char or wchar_t, or the handle of a registered string. */
     const void *message;
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: records the requests of a program for device memory, and passes the events to the process `weir record`
- * through ring buffers in shared memory (record_ring.h).  Every call goes to the driver unchanged, and the program
- * gets the driver's result unchanged.
+ * through ring buffers in shared memory (record_ring.h).  The calls and the driver's results stay unchanged.
  *
  * The event of a free has the time before the driver's call, the event of an allocation the time after the call.  So
  * the events of one address are in order even if one thread frees a block and another thread gets its address at once.
@@ -27,15 +26,13 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* While its ring is full, a thread sleeps for PAUSE_NS, and then for the time waited so far divided by PAUSES, so that
- * hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks that `weir
- * record` still runs. */
+/* A thread whose ring is full sleeps for PAUSE_NS, and later for the time waited so far divided by PAUSES, so that many
+ * threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
 static struct weir_record_file *_Atomic file;
-/* A page that the kernel fills with zeros in a child of fork.  So `is_on` is 0 in a child, and the child does not
- * record. */
+/* A page that the kernel fills with zeros in a child of fork, so that `is_on` is 0 and the child does not record. */
 struct recording {
     atomic_int is_on;                 /* set while this process records events */
     _Atomic(_Atomic uint64_t *) lost; /* the counter of lost events, or NULL */
@@ -71,8 +68,7 @@ static void release_ring(void *left) {
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Maps a page for `recording`.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork wrongly
- * records into its parent's rings. */
+/* Maps a page for `recording`, or returns NULL.  Before Linux 4.14, a child of _Fork wrongly records its events. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h: declares the functions that libweir-record.so exports beside the driver's functions, and the functions
- * that the files of this folder share. */
+/* record.h: declares functions that libweir-record.so exports, and functions that the files of this folder share. */
 #ifndef WEIR_RECORD_H
 #define WEIR_RECORD_H
 
@@ -14,8 +13,7 @@
 /* Records the end of an iteration.  Programs find this function by dlsym or as a weak symbol. */
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
-/* Called by NVTX at the program's first NVTX call.  NVTX finds the function in the library that NVTX_INJECTION64_PATH
- * names. */
+/* NVTX calls this function, which it finds in the library that NVTX_INJECTION64_PATH names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 /* weir__record_callers is 1 for `weir record --callers`.  weir__record_caller_names() stores the numbers of two names:

@@ -2,8 +2,7 @@
 /* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
  * weir records a request with the numbers of two names: the place in the program that made the request, and the
- * innermost open NVTX range of the thread.  The process `weir record` gets each name once, before the first request
- * that has the number of this name.
+ * innermost open NVTX range of the thread.  `weir record` gets each name once, before the first request with this name.
  *
  * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report
  * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing, so it works in a
@@ -55,7 +54,7 @@ static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of the name: a hash that is never 0.  Sends each name once to `weir record`. */
+/* Returns the number of the name, which is a hash and never 0.  Sends each name once to `weir record`. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -100,8 +99,7 @@ static int read_report(void *state, char *text, size_t bytes) {
     return length > 0;
 }
 
-/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1 on success, 0 if the line has
- * another form. */
+/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 0 if the line has another form. */
 static int format_python_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
@@ -116,8 +114,7 @@ static int format_python_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line of Python, if possible outside installed packages.  Returns 0 if the thread runs no
- * Python. */
+/* Writes the innermost Python line, if possible outside installed packages.  Returns 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -183,8 +180,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
 
 /* Returns the number that stands for the name of the code at `frame`, or 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
-    /* the last byte of the call instruction */
-    uint64_t address = (uint64_t)(uintptr_t)frame - 1;
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* the last byte of the call instruction */
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
     Dl_info info;
@@ -228,7 +224,7 @@ void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     *range = open ? intern_name(open) : 0;
 }
 
-/* The first call of backtrace() loads a library.  A request must not load one, so this constructor makes the call. */
+/* The first call of backtrace() loads a library, which no request may do. */
 static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: creates the files by which a recorded process passes its events to the process `weir record`
- * (record_ring.h).
+/* record_files.c: creates the files by which a recorded process passes its events to `weir record` (record_ring.h).
  *
- * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number
- * for this process.  The library creates no file before the first event, so that a process without CUDA does not
- * notice the library.
+ * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number for
+ * this process.  The library creates no file before the first event, since a process may never use CUDA.
  *
- * A child of fork gets its own number at its first event.  The library detects a child by its process id, since
- * _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * A child of fork, which has another process id, gets its own number at its first event.
  *
  * The code in this file must not depend on how weir replaces the driver's functions, or on what an event contains. */
 #include "adapters/record/record.h"
@@ -30,7 +27,7 @@ enum { MOST_FOLDERS = 4 };
 
 static char *folders[MOST_FOLDERS]; /* folders for files; NULL after the last */
 static struct weir_record_board *board;
-static uint32_t spares; /* spare files that `weir record` has prepared */
+static uint32_t spares; /* the number of spare files in `board` */
 static uint64_t number, namespace;
 static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;
@@ -113,8 +110,7 @@ static __attribute__((constructor)) void claim_number_at_load(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno on
- * failure. */
+/* Creates a file, allocates all its memory, and maps the file.  On failure, returns MAP_FAILED and sets errno. */
 static void *map_new_file(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* record_nvtx.c: receives the NVTX ranges and marks of the program.  A range or mark whose name matches
- * WEIR_RECORD_RANGES ends an iteration.  If WEIR_RECORD_CALLERS is set, each request is recorded with the innermost
- * NVTX range of its thread.
+ * WEIR_RECORD_RANGES ends an iteration.  If WEIR_RECORD_CALLERS is set, requests are recorded with their NVTX ranges.
  *
  * At the program's first NVTX call, NVTX opens the library that NVTX_INJECTION64_PATH names, and calls the library's
- * InitializeInjectionNvtx2, which may write other functions into the tables of functions in the program (nvtx_abi.h).
- * A process may have several such tables.
+ * InitializeInjectionNvtx2, which may change the program's (perhaps several) tables of functions (nvtx_abi.h).
  *
  * The code in this file must not depend on how an event is recorded. */
 #include <fnmatch.h>
@@ -21,15 +19,13 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* a shell pattern; an NVTX range or mark whose name matches ends an iteration */
-static char *wanted;
+static char *wanted; /* WEIR_RECORD_RANGES, a shell pattern */
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Converts a name of wide characters to UTF-8, and cuts a name that is too long.  Returns `text`, or NULL if there is
- * no name. */
+/* Converts a name of wide characters to UTF-8, and cuts a long name.  Returns `text`, or NULL if there is no name. */
 static const char *convert_wide_name(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record_ring.h: the memory by which a recorded program passes its events to the recorder.  The recorder is the
- * process `weir record`, which writes the trace.
+/* record_ring.h: the memory by which a recorded program passes its events to the recorder, the process `weir record`.
  *
  * The recorder creates folders, and in one of them the file `board`, which gives each recorded process a number.
  * libweir-record.so maps the board when a program is loaded, because the program may later change its root directory
@@ -11,9 +10,8 @@
  * and the recorder only reads events, so recorded events survive a crash of the program.
  *
  * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0, and
- * process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions
- * (F_OFD_SETLK).  A mapping of the board keeps such a description open until the process ends or executes another
- * program.
+ * process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions (F_OFD_SETLK).
+ * A mapping of the board keeps such a description open until the process ends or calls execve(2).
  *
  * Each file lies in the first folder that has room.  A process allocates all memory of a file before it maps the
  * file: a store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER
@@ -39,18 +37,11 @@
 #include <x86intrin.h>
 #endif
 
-/* names of shared folders, separated by colons */
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"
-/* if set, weir also records synchronisations */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"
-/* a shell pattern; NVTX ranges whose names match the pattern end iterations */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"
-
-/* if set, weir also records the names of the code that makes requests (`weir record --callers`) */
-#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS"
-
-/* the file that gives each recorded process a number */
-#define WEIR_RECORD_BOARD "board"
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* shared folders, separated by colons */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* if set, weir also records synchronisations */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* a pattern of NVTX ranges that end iterations */
+#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* if set, weir also records requesting code */
+#define WEIR_RECORD_BOARD "board" /* the file that gives each recorded process a number */
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
@@ -67,8 +58,7 @@ enum {
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* Byte offsets in the file `board`.  `weir record` locks the first byte.  Recorded process N locks byte
- * WEIR_RECORD_LOCK_FIRST + N. */
+/* Offsets of the bytes in the file `board` that the recorder and the first recorded process lock. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {
@@ -81,12 +71,12 @@ enum weir_record_operation {
     WEIR_RECORD_UNMAP,
     WEIR_RECORD_RESERVE,   /* cuMemAddressReserve */
     WEIR_RECORD_UNRESERVE, /* cuMemAddressFree of `bytes` bytes */
-    WEIR_RECORD_DEVICE,    /* memory size and name, before the first request on the device */
+    WEIR_RECORD_DEVICE,    /* the device's memory size and name, before its first request */
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    WEIR_RECORD_CALLER /* the name of number `total`, of code or of an NVTX range */
+    WEIR_RECORD_CALLER /* the name with the number `total`, of code or of an NVTX range */
 };
 
 enum weir_record_kind {
@@ -109,7 +99,7 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The name ids of the requesting code and of the innermost NVTX range.  0 means no name. */
+            /* The numbers of the names of the requesting code and of the innermost NVTX range.  0 means no name. */
             uint64_t place, range;
         };
         struct {
@@ -121,8 +111,7 @@ struct weir_record_event {
 };
 
 struct weir_record_ring {
-    /* the number of events written so far */
-    _Alignas(64) _Atomic uint64_t written;
+    _Alignas(64) _Atomic uint64_t written; /* the number of events written so far */
     _Atomic uint64_t entered;
     _Atomic uint32_t is_in_use; /* set while a running thread uses this ring */
     _Alignas(64) _Atomic uint64_t read;
@@ -160,8 +149,7 @@ struct weir_record_board {
     _Atomic uint32_t is_closed;   /* set once `weir record` accepts no more processes */
     _Atomic uint64_t last_number; /* the last number that was given to a process */
     _Atomic uint64_t files;       /* the number of files with events, spare files included */
-    /* The number of unrecorded processes, which may be larger than the table. */
-    _Atomic uint32_t unrecorded_count;
+    _Atomic uint32_t unrecorded_count; /* unrecorded processes; may exceed the table */
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };
@@ -175,8 +163,7 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  Events then contain values of the
- * counter. */
+/* Returns 1 if the time-stamp counter has a constant rate, so that events contain values of this counter, else 0. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* check_model.h: declares the functions of the device model, a GPU in software, for the self-check of a PyTorch shim
- * (weir_torch_check.cpp).
+/* check_model.h: declares the functions of the device model, a GPU in software, for weir_torch_check.cpp.
  *
  * Each function that returns an int returns a CUresult. */
 #ifndef WEIR_CHECK_MODEL_H

@@ -16,8 +16,7 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// Values that this thread adds to its events: the stack of a free, the program's metadata, and PyTorch's names of the
-// compiled regions.
+// Values that this thread adds to its events: the stack of a free, the program's metadata, names of compiled regions.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// sharing.h: shares tensors among processes.  The functions make the handles that PyTorch sends to other processes, and
-// open the memory of other processes.
+// sharing.h: makes the handles by which PyTorch shares tensors among processes, and opens other processes' memory.
 //
 // Include errors.h before this file.
 #pragma once
@@ -13,7 +12,7 @@
 
 namespace weir_torch {
 
-// The first letter of a handle, which PyTorch sends to another process as a text, tells whether CUDA or weir has made it.
+// PyTorch sends a handle to another process as text.  The first letter tells whether CUDA or weir has made the handle.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 

@@ -49,7 +49,6 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
     return 0;
 }
 
-/* Returns 1 if all bytes were read, else 0. */
 static int read_elf_bytes(int file, void *to, size_t bytes, uint64_t offset) {
     return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
@@ -130,8 +129,7 @@ int weir__shim_locked_by_other(int file, const char *id) {
     return fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
-/* Returns 1 if a process is compiling any shim, else 0.  Does not lock the file, because a child of fork would keep
- * the lock. */
+/* Returns 1 if a process is compiling any shim, else 0.  Takes no lock, because a child of fork would keep the lock. */
 static int is_shim_compiling(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 

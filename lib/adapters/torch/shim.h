@@ -35,19 +35,16 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
  * the reason in errno.  The lock ends when this process and all its children have closed the file. */
 int weir__shim_lock(void);
 
-/* Locks the shim with this build id.  `file` is the result of weir__shim_lock().  Returns 1 if another process has
- * already locked the shim, else 0. */
+/* Locks a shim in the file of weir__shim_lock().  Returns 1 if another process has already locked this shim, else 0. */
 int weir__shim_locked_by_other(int file, const char *id);
 
 /* Waits until the shim's file exists, or no process is compiling any shim.  Returns 0 after the timeout, else 1. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Writes the reason why the shim could not be compiled to `why`, as one line.  Returns 1 on success, 0 if no reason is
- * recorded. */
+/* Writes the reason for a failed compilation to `why`, as one line.  Returns 1 on success, 0 if there is no reason. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
-/* Returns 1 if the process can safely load the file as code, else 0.  Only root or this user may own the file and write
- * to it. */
+/* Returns 1 if the file is safe to load as code, since only root or this user may own and write the file, else 0. */
 int weir__shim_is_safe(const char *path);
 
 /* Returns the environment variable by which the user has chosen one of PyTorch's own allocators, or NULL. */

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// versions.h: defines the version of the PyTorch for which this code is compiled, which must be 2.6 or later.  Adapts
-// the interface of older versions to the form of newer versions.
-//
-// So weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
+// versions.h: defines PyTorch's version, which must be 2.6 or later, and adapts the interface of older versions.  So
+// weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
 #pragma once
 
 #include <memory>
@@ -52,8 +50,7 @@ static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUEST
                   int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
-// Returns an event with the current time.  Older versions of PyTorch lack the pool, the compiled region or the
-// metadata.
+// Returns an event with the current time.  Older versions of PyTorch lack the pool, the compiled region or metadata.
 inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
                          size_t bytes, cudaStream_t stream,
                          std::shared_ptr<c10::GatheredContext> context,
@@ -80,8 +77,7 @@ inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }
 #if WEIR_TORCH_VERSION < 208
-// Returns the MemPool that the program has entered on this thread, or NULL, in PyTorch 2.6 and 2.7, whose methods have
-// no parameter for the pool.
+// Returns the MemPool that this thread has entered, or NULL.  Methods of PyTorch 2.6 and 2.7 have no pool parameter.
 inline c10::cuda::MemPool *active_pool() {
     return c10::cuda::MemPoolContext::getActiveMemPool();
 }
@@ -90,8 +86,7 @@ inline MempoolId_t active_id() {
 }
 #endif
 
-// Lets weir_torch.cpp implement only the methods of PyTorch 2.11.  PyTorch 2.6 to 2.10 calls the `final` methods of
-// this class, which call the newer methods.
+// PyTorch 2.6 to 2.10 calls the `final` methods of this class, which call the methods of PyTorch 2.11.
 class Interface : public cca::CUDAAllocator {
   public:
     virtual cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) = 0;

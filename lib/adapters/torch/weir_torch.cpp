@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// weir_torch.cpp: implements PyTorch's allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) by the
-// functions of weir/tensors.h.
+// weir_torch.cpp: implements PyTorch's allocator interface (CUDACachingAllocator::CUDAAllocator) by weir/tensors.h.
 //
 // Each method converts PyTorch's types to weir's types, and weir's statuses to PyTorch's errors.  libweir manages the
-// blocks and private memory pools.  This file is compiled on the user's machine, against the headers of the installed
-// PyTorch.
+// blocks and pools.  This file is compiled on the user's machine, against the headers of the installed PyTorch.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -245,8 +243,7 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest becomes
-        // at least the larger of these two.
+        // A workspace of *largest bytes fits into free memory of the device, or into idle memory of weir.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
@@ -507,8 +504,7 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            // avoids a lock of the CUDA runtime
-            return device;
+            return device; // avoids a lock of the CUDA runtime
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
             C10_CUDA_CHECK(error);
@@ -707,8 +703,7 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// Throws and catches an OutOfMemoryError, as a test for the build script.  Returns 0 if the text of the error is
-// complete, else 1.
+// Tests for the build script that the shim can throw an OutOfMemoryError.  Returns 0 if the error's text is complete.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
@@ -733,8 +728,7 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions of PyTorch register an allocator with a priority, so this function tries rising priorities until
-    // weir's allocator is the registered one.
+    // Newer versions of PyTorch register allocators with priorities.  The loop ends with a high enough priority.
     for (int priority = 0;
          priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
         c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));

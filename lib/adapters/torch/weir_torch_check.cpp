@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// weir_torch_check.cpp: checks a shim, a library that makes weir the allocator of one build of PyTorch, before its first
-// use.  The check runs if PyTorch is newer than the newest PyTorch of interface.txt.
+// weir_torch_check.cpp: checks a shim before its first use, if PyTorch is newer than in interface.txt.  A shim is a
+// library that makes weir the allocator of one build of PyTorch.
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
