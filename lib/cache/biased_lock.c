@@ -31,15 +31,15 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-enum { LASTING = 2 }; /* a bias this long, in units of clock_now(), makes patience small again */
+enum { LASTING = 2 }; /* a bias of this length, in units of clock_now(), resets `patience` */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
+static struct weir_bias_mark nobody; /* identifies all threads to which no lock was ever biased */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The marks of ended threads, for reuse by other threads. */
+/* The marks of ended threads, for reuse.  A mark is a struct that identifies a thread to which locks can be biased. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -100,7 +100,7 @@ static void release_mark(void *of_thread) {
     weir__lock_give(&marks.lock);
 }
 
-/* Deletes the key, since the library may be unloaded before its threads end. */
+/* Deletes the key, so that no thread that ends after the library was unloaded calls release_mark(). */
 static __attribute__((destructor)) void delete_key(void) {
     weir__lock_take(&marks.lock);
     if (marks.has_key)
@@ -109,7 +109,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gives this thread a mark if it has none.  Returns 1 on success, 0 without host memory or a free pthread key. */
+/* Gives the calling thread a mark of its own.  Returns 1 on success, 0 without host memory or an unused pthread key. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -144,7 +144,7 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Waits briefly until `owner` has no biased lock of `level` (inner or outer).  Returns 1 on success, else 0. */
+/* Waits briefly until `owner` holds no biased lock of `level` (inner or outer).  Returns 1 on success, else 0. */
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
@@ -157,7 +157,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 1;
 }
 
-/* Ends the bias to `owner` and waits for that thread.  Returns 1 on success, 0 if WEIR_BIAS_HASTY forbids the wait. */
+/* Ends the bias, and waits until `owner` releases the lock.  Returns 0 if WEIR_BIAS_HASTY forbids a wait, else 1. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
@@ -165,7 +165,7 @@ static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
     atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
     while (!leaves_soon(owner, bias->level)) {
-        if (manner == WEIR_BIAS_HASTY) { /* `lock` is held, so the bias can continue */
+        if (manner == WEIR_BIAS_HASTY) { /* this thread holds `lock`, so it can restore the bias */
             atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
             return 0;
         }
@@ -182,7 +182,7 @@ static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
-    const void *me = &weir__bias_mark; /* this address differs for all running threads */
+    const void *me = &weir__bias_mark; /* the address of a thread-local variable */
     struct weir_bias_mark *owner;
 
     if (manner != WEIR_BIAS_HASTY)
@@ -202,7 +202,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     }
     if (manner != WEIR_BIAS_USER)
         return 1;
-    /* The bias takes effect from the next call on. */
+    /* A new bias takes effect from the next call of this thread on. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete. */
+/* cache_requests.c: allocates and frees blocks where the inlined functions of stream_cache.h cannot. */
 #include "cache/stream_cache.h"
 
 #include <stdlib.h>
@@ -19,11 +19,11 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
-#define NO_RESULT UINT64_MAX /* weir_freed.lacked before the engine has written a result */
+#define NO_RESULT UINT64_MAX /* weir_freed.lacked before the engine has set it */
 
 enum { REUSED_NEWEST = 8 }; /* a request examines this many of the inbox's newest blocks */
 
-/* With several streams, an inbox serves no larger request, to limit fragmentation. */
+/* With several streams, the inbox (freed whole blocks) serves no request above this size, to limit fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -42,7 +42,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* Stores 0 last, so that a thread that reads 0 also reads the new values of c->requested and c->in_use. */
+    /* Sets the queue's sums to 0 last, so that a thread that reads 0 also reads the new c->requested and c->in_use. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -72,7 +72,7 @@ uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes) {
     return weir__slab_address(remote->span, remote->slot);
 }
 
-/* Rounds up to whole pages, the unit of the engine's blocks. */
+/* Rounds up to whole pages of 16 KiB, the unit of the engine's blocks. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
@@ -111,7 +111,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Sets c->room to freed->room, or to 0 if the goal may soon return idle memory.  The caller holds c->lock. */
+/* Sets the inbox's limit to freed->room, or to 0 if weir may soon release idle memory.  The caller holds c->lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -126,13 +126,13 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* With driver_orders, the engine does not know the sizes of blocks, so this file counts the freed bytes. */
+/* If the driver orders reuse, the engine does not know the sizes of blocks, so this file counts the freed bytes. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Ends the record of a block, and frees the block on `stream`, or at once if all its work has completed.  If the engine
- * fails, the block stays live, and *s becomes its new record, or NULL if there is no host memory. */
+/* Ends the record of a block, and frees the block on `stream`, or at once if `is_completed` is set.  If the engine
+ * cannot free the block, the block stays live, and *s becomes its new record, or NULL if there is no host memory. */
 static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s,
                                         int is_completed, weir_stream stream,
                                         struct weir_use_list *uses) {
@@ -280,7 +280,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Serves a small request from completed remote frees, or from a new slab. */
+/* Serves a small request from freed slots on which all work has completed, or from a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int taken;
 
@@ -316,7 +316,7 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
 
 /* ---- requests ---- */
 
-/* Serves a request on a captured stream: the engine creates a graph node, or fails. */
+/* Serves a request on a stream that is being captured.  The engine adds an allocation to the CUDA graph, or fails. */
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
@@ -375,7 +375,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     return status;
 }
 
-/* Does the deferred work of the stream's cache, and serves the request. */
+/* Does the work that the fast path leaves to slower calls, and serves the request. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     struct weir_cache *c;
@@ -418,7 +418,7 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 
 /* ---- frees without a cache ---- */
 
-/* One free of a block that has a record. */
+/* The state of one call that frees a block with a record. */
 struct freeing {
     struct weir_cache *c;  /* the cache of the stream, or NULL */
     unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
@@ -426,7 +426,7 @@ struct freeing {
     CUdeviceptr block;
     weir_stream stream;
     _Atomic uint32_t *moving; /* the cache's count that put_whole() has raised */
-    int wanted;               /* result: 1 if the cache has deferred work, else 0 */
+    int wanted;               /* result: 1 if the cache has work for a slower call, else 0 */
 };
 
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
@@ -435,7 +435,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free, and leaves the lock biased to its usual thread.  Returns 1 if the cache has deferred work, else 0. */
+/* Counts a freed block.  Leaves the lock biased as before.  Returns 1 if the cache has work for a slow call, else 0. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -473,7 +473,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Makes weir return a freed slot to its slab after the last use, or after a device wait if `captured` is set. */
+/* Returns a freed slot to its slab after all work on it, or after a wait for the whole device if `captured` is set. */
 static weir_status free_slot(struct weir_caches *f, const struct freeing *p, uint32_t slot,
                              struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -515,7 +515,7 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
         status = free_slot(f, p, slot, uses, captured);
         if (status != WEIR_OK)
             atomic_store_explicit(&s->slot[slot], (uint32_t)asked, memory_order_relaxed);
-    } else if (captured && f->driver_orders) { /* the driver frees nothing on a captured stream */
+    } else if (captured && f->driver_orders) { /* the driver frees nothing during a capture */
         s->next = NULL;
         pthread_mutex_lock(&f->lock);
         weir__caches_strand(f, s, NULL);
@@ -523,7 +523,7 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
     } else {
         status = free_with_record_end(f, &s, 0, p->stream, uses);
         if (status != WEIR_OK) {
-            /* unreached: no record, since no test makes another thread take the last one */
+            /* unreached: `s` is NULL only if another thread uses the last host memory, which no test does */
             if (s)
                 atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
         }
@@ -537,7 +537,7 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
     return WEIR_OK;
 }
 
-/* Frees a block of a graph.  Checks the address first, since the driver would also free other blocks of weir. */
+/* Frees a block of a CUDA graph.  Checks the address first, since the driver would also free other blocks of weir. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -558,7 +558,7 @@ enum {
     NO_BLOCK /* no live block starts at the address */
 };
 
-/* Makes the stream's next request maintain the cache. */
+/* Makes the next request on the stream flush the cache's unneeded memory. */
 static void defer_maintenance(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
@@ -566,8 +566,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If the handle now means another stream,
- * weir reuses the blocks only after a device wait. */
+/* Returns whole blocks to the engine, as freed on the stream `freed_on`.  If the handle now means another stream, weir
+ * reuses the blocks only after a wait for the whole device. */
 static void release_whole_blocks(struct weir_caches *f, const struct freeing *p,
                                  struct weir_slab *blocks, uint64_t freed_on) {
     int due = weir__caches_give(f, blocks, freed_on, p->c, p->stream);
@@ -586,7 +586,7 @@ static void release_whole_blocks(struct weir_caches *f, const struct freeing *p,
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Puts a live slot into the remote-free queue.  Returns FULL if the queue cannot accept the slot. */
+/* Puts a slot into the queue of slots that other threads have freed.  Returns FULL if the queue does not accept it. */
 static int post_remote(const struct freeing *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -613,8 +613,8 @@ static int post_remote(const struct freeing *p) {
     return result;
 }
 
-/* Puts a whole block into the inbox, or moves the block and all blocks of the inbox to *out if there is no room.  If
- * the driver orders reuse, accepts a block only during a capture, when the driver frees none. */
+/* Puts a freed block into the cache's inbox, or moves the block and all blocks of the inbox to *out if there is no
+ * room.  If the driver orders reuse, accepts a block only during a capture, when the driver frees none. */
 static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -644,7 +644,7 @@ static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir
     return KEPT;
 }
 
-/* Creates or enlarges the list of remote frees of a class.  Returns NULL if there is no host memory. */
+/* Creates or enlarges a size class's list of freed slots of other slabs.  Returns NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -661,7 +661,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
     return remotes;
 }
 
-/* Keeps a freed slot of another cache's slab, as a remote free. */
+/* Frees a slot of another cache's slab into this cache, which may reuse the slot for its own stream. */
 static int put_remote(const struct freeing *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
     uint32_t slot = weir__slab_slot(p->s, p->block);
@@ -679,7 +679,7 @@ static int put_remote(const struct freeing *p) {
     return KEPT;
 }
 
-/* Puts a freed block into the cache.  Returns FULL if the cache does not accept it. */
+/* Frees a block into the cache.  Returns FULL if the cache does not accept the block. */
 static int free_into_cache(struct weir_caches *f, struct freeing *p) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
@@ -734,7 +734,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache or into the remote-free queue. */
+/* Frees a block into its stream's cache, or into the queue of slots that other threads have freed. */
 static weir_status free_by_cache(struct weir_caches *f, struct freeing *p) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -757,7 +757,7 @@ static weir_status free_by_driver(struct weir_caches *f, struct freeing *p) {
         status = free_uncached(f, p, p->c, NULL, 0);
     if (status != WEIR_E_CAPTURE)
         return status;
-    /* Searches the record again, since free_uncached() may have replaced the record. */
+    /* Finds the record again, since free_uncached() may have replaced the record. */
     p->s = weir__records_find(&f->records, p->block);
     return p->s ? free_slow(f, p, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }

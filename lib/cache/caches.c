@@ -21,10 +21,10 @@ enum {
     DEFAULT_STREAMS = 256 /* the maximum number of caches of default streams that are not bound */
 };
 
-/* weir makes no cache for a reused stream handle while more freed bytes than this wait for the device. */
+/* A reused stream handle gets no cache while more bytes than this need a device-wide wait before their reuse. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
-#define IDLE_NS UINT64_C(1000000000)    /* a cache returns memory that is unused for this time */
+#define IDLE_NS UINT64_C(1000000000)    /* a cache flushes memory that was unused for this time */
 #define MOVING_PAUSE_NS UINT64_C(20000) /* the pause between two reads of c->moving */
 
 /* weir updates the statistics' peaks once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
@@ -58,7 +58,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Stores the id of the cache's present stream in the remote-free queue, and moves the queue's slots to their slabs. */
+/* Stores the stream's id in the queue of slots that other threads have freed, and moves these slots to their slabs. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -71,8 +71,8 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves the inbox, empty slabs above `keep` bytes, and lists of `least` or more remote frees to *out.  If `unused` is
- * set, slabs that have been empty since the last search move, too. */
+/* Moves memory to *out: the inbox, empty slabs above `keep` bytes, and lists of `least` or more freed slots of other
+ * slabs.  If `unused` is set, also moves slabs that have been empty since the last search. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -107,7 +107,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Detaches partly used slabs from the cache, whose stream has changed. */
+/* Detaches the partly used slabs from the cache, whose stream has changed. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -122,13 +122,13 @@ static void detach_slabs(struct weir_cache *c) {
     }
 }
 
-/* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
+/* Returns 1 if at least idle_ns nanoseconds lie between `then` and `now`, else 0.  `then` may be later than `now`. */
 static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of a cache's idle bytes to an equal share of the bytes that all caches may keep, and lowers larger caps
- * to this share.  All caps together never exceed the user's limit.  The caller holds f->lock. */
+/* Sets the cap of a cache's idle bytes to an equal share of the bytes that all caches may keep, and lowers the caps of
+ * other caches to this share.  All caps together never exceed the user's limit.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -174,7 +174,7 @@ void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_sl
     }
 }
 
-/* Returns freed slots to their slabs, after the last use of each slot.  The caller holds f->lock. */
+/* Returns freed slots to their slabs, after all work on the slots has completed.  The caller holds f->lock. */
 static void return_batch(void *caches, uintptr_t remotes) {
     struct weir_caches *f = caches;
     struct weir_remote_slots *batch = (struct weir_remote_slots *)remotes;
@@ -220,7 +220,7 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushes ---- */
 
-/* Flushes idle memory to the engine.  The caller holds f->lock, for which OOM recovery in another thread waits.  If the
+/* Returns idle memory to the engine.  The caller holds f->lock, for which OOM recovery in another thread waits.  If the
  * driver orders reuse, weir releases f->lock during the flush, and OOM recovery waits for c->moving instead. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
@@ -238,7 +238,7 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     weir__caches_give(f, h.spans, id, c, stream);
 }
 
-/* Limits the cache's idle bytes and flushes the excess.  This thread runs a request or a free on the cache's stream. */
+/* Flushes the cache's idle bytes above its cap.  The caller is allocating or freeing a block on the cache's stream. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -256,7 +256,7 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     if (expired)
         c->idle_search_ticks = now;
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
+    /* Keeps a quarter less than the cap, so that the next freed block does not exceed the cap again. */
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         keep = most - most / 4;
     flush_cache(f, c, stream, id, keep, expired, WEIR_CACHE_REMOTES);
@@ -288,7 +288,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
     if (c->serves) {
         c->serves = 0;
-        update_queue_id(c); /* the remote-free queue accepts no slots from now on */
+        update_queue_id(c); /* from now on, other threads free no slots into the cache */
         take_idle(c, 0, 0, 1, &h);
         detach_slabs(c);
     }
@@ -301,8 +301,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     c->early_calls = 0;
 }
 
-/* Returns the id under which weir frees memory to the engine after a device wait: the id of the only stream, or
- * OBSERVED, which makes the memory free for all streams. */
+/* Returns the id of the only stream, which may reuse memory after a wait for the whole device.  With several streams,
+ * returns OBSERVED, since each stream may then reuse the memory. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -317,8 +317,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches with a device wait, and waits for memory that other calls are moving from caches to the engine.
- * Sets *more if a second flush may help.  The caller holds f->lock, which is released during the waits. */
+/* Flushes all caches after a wait for the whole device, and waits for calls that are moving memory from a cache to the
+ * engine.  Sets *more if a second flush may help.  The caller holds f->lock, which is released during the waits. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     struct weir_cache *first = f->caches;
@@ -393,7 +393,7 @@ static int strands_too_much(const struct weir_caches *f, const struct weir_cache
     return c->missed_end && f->stranded_bytes + quarantined > STRANDED_MOST;
 }
 
-/* Makes a cache outside the hash table.  Returns NULL if there is no host memory.  The caller holds f->lock. */
+/* Makes a cache that is not in the hash table.  Returns NULL if there is no host memory.  The caller holds f->lock. */
 static struct weir_cache *make_cache(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
@@ -413,7 +413,7 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Evicts the newest unused cache of an unbound default stream from the hash table.  Returns NULL if none is unused. */
+/* Evicts the newest unused cache of a default stream without weir_bind from the hash table.  Returns it, or NULL. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     _Atomic(struct weir_cache *) *at;
@@ -437,8 +437,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Passes to the driver the blocks that the program freed during captures.  If an earlier stream with the handle freed
- * the blocks, only a device wait allows their reuse.  The caller holds f->lock, which is released meanwhile. */
+/* Makes the driver free blocks that the program freed during captures, or keeps the blocks until a wait for the whole
+ * device if an earlier stream with the handle freed them.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -448,8 +448,8 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Finds or makes the cache of a stream.  Returns NULL without host memory, or if unbound default streams have too many
- * caches.  The caller holds f->lock, which may be released meanwhile. */
+/* Finds or makes the cache of a stream.  Returns NULL if there is no host memory, or if default streams without
+ * weir_bind have too many caches.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -515,7 +515,7 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
     *out = status == WEIR_E_CAPTURE ? weir__cache_find(f, key_of(stream, 0)) : NULL;
     if (*out && !atomic_load_explicit(&(*out)->capturing, memory_order_relaxed))
         mark_capturing(*out);
-    if (status == WEIR_OK) /* the query of an id would break the stream's capture */
+    if (status == WEIR_OK) /* the query of an id would invalidate a capture */
         status = weir__caches_identify(f, stream, id);
     if (status != WEIR_OK)
         return status;
@@ -567,7 +567,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
     }
-    if (last) /* an event must cover the memory, since the stream may end now */
+    if (last) /* an event must follow the memory's last use, since the stream may end now */
         flush_cache(f, c, stream, id, 0, 0, 1);
     pthread_mutex_unlock(&f->lock);
     if (last)
@@ -593,7 +593,7 @@ void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int en
     pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    /* lets other streams reuse the stream's last frees, since weir cannot query the stream after its end */
+    /* lets other streams reuse what this stream freed last, since weir cannot query the stream after its end */
     (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
@@ -689,7 +689,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__addresses_has(&f->v->graphs, block);
 }
 
-/* Returns the span that contains the address, or NULL.  Only the first page of a whole block leads to its record. */
+/* Returns the record of the block that contains the address, or NULL.  Only a whole block's first page has an entry. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -723,10 +723,10 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address) {
     return find_span(f, address) != NULL;
 }
 
-/* The functions that a walk over live blocks calls.  One of the two is NULL. */
+/* The functions that a walk over all records calls.  One of the two is NULL. */
 struct walk {
-    weir__live_fn *visit_span; /* visits each block of the engine in which a block is live */
-    weir__engine_visit_fn *visit_block; /* visits each live block */
+    weir__live_fn *visit_span; /* called for each block of the engine that has a live part */
+    weir__engine_visit_fn *visit_block; /* called for each live block */
     void *context;
 };
 
@@ -770,14 +770,14 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the caches' counts, and updates the peaks, which are exact only for one cache.  The caller holds f->lock. */
+/* Adds up the caches' sums, and updates the peaks, which are exact only for one cache.  The caller holds f->lock. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* Reads the queue first, so that slots that leave the queue meanwhile make the sum too small, not too large. */
+        /* Reads the queue first, so that slots that leave the queue now make the sum too small, not too large. */
         requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
         in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
         requested += weir__sum_now(&c->requested);
@@ -798,14 +798,14 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
         raise_peak(&f->requested_lately, peak);
         raise_peak(&f->in_use_peak, atomic_load_explicit(&only->in_use.peak, memory_order_relaxed));
     }
-    /* A sum is negative for a moment if one thread has counted a free before another thread counts the allocation. */
+    /* A sum is negative for a moment if one thread subtracts a freed block before another thread adds the block. */
     out->requested = requested > 0 ? (uint64_t)requested : 0;
     out->in_use = in_use > 0 ? (uint64_t)in_use : 0;
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets add_up_above.  With drop_in, any growth updates the peaks, since programs read and reset a pool's peak. */
+/* Sets the bytes in use that make weir update the peaks.  With drop_in, any growth does, since programs reset peaks. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
@@ -839,7 +839,7 @@ static size_t idle_in(const struct weir_cache *c) {
            atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Reads frees before allocations, so that frees never exceed allocations. */
+/* Reads the counts of freed blocks before those of allocated blocks, so that the statistics never have more frees. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     out->deferred_frees = atomic_load_explicit(&f->captured_frees, memory_order_relaxed);
     pthread_mutex_lock(&f->lock);

@@ -9,12 +9,12 @@ struct weir_caches;
 
 /* Creates caches for the open engine of `v`.  The engine must outlive the caches.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the caches, after the last live block was freed and the device became idle.  `f` may be NULL. */
+/* Frees the caches, after the last live block was freed and all work on the device has completed.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
-/* Frees a block whose last use has completed on every stream.  Returns OK or E_NOT_OWNED. */
+/* Frees a block on which all work of all streams has completed.  Returns OK or E_NOT_OWNED. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
 /* Returns the size of the largest request for which the caches need at most `bytes` bytes from the engine. */
 size_t weir__caches_fit(size_t bytes);
@@ -22,28 +22,28 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, but not a block of a graph.  Returns 1 on success, else 0. */
+/* Finds the live block that contains the address, unless a CUDA graph allocated it.  Returns 1 on success, else 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
-/* Returns 1 if the address lies in memory that the caches hold, else 0. */
+/* Returns 1 if the address lies in a block that the caches got from the engine, else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Binds a stream if `more` is 1, else unbinds the stream.  weir still queries the id of a bound default stream. */
+/* Binds a stream (weir_bind) if `more` is 1, else unbinds it.  weir still queries the id of a bound default stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A stream that is no default stream must
- * exist, and must not be captured.  Skips a default stream that has work, unless `ends` is set. */
+/* Flushes the cache of a stream, and detaches the stream from its cache if `ends` is set.  A stream that is no default
+ * stream must exist, and must not be in a capture.  Skips a default stream that has work, unless `ends` is set. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
-/* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
+/* Moves freed slots to their slabs if all work on the slots has completed.  Returns 1 if any slot was moved, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
-/* Quarantines the cached memory of an earlier stream with this handle, whose end weir missed. */
+/* Keeps the cached memory of an ended stream with this handle from reuse until a wait for the whole device. */
 void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* Waits for the device, and then flushes the idle memory of all caches to the engine.  If the wait fails, weir does not
- * reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* Waits for the whole device, and then returns the idle memory of all caches to the engine.  If the wait fails, weir
+ * does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Updates all peaks.  Returns the peak of requested memory since the last call with `renew` set. */
@@ -51,14 +51,14 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Adds to *out the caches' idle memory that the stream `id` cannot use yet. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
-/* Visits the live blocks, under the records' lock. */
+/* Calls `visit_block` for each live block, under the lock of the block table. */
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 
-/* Visits, under the records' lock, each block of the engine that contains a live block. */
+/* Calls `visit_span` for each block of the engine with live memory inside, under the lock of the block table. */
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context);
 
-/* Adds the caches' figures to *out, which already has the figures of the counters and of the engine. */
+/* Adds the caches' statistics to *out, which already has those of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/hostmem.h"
 
-enum { WHOLES_KEPT = 1 << 16 }; /* with more records of whole blocks, a free recycles its record */
+enum { WHOLES_KEPT = 1 << 16 }; /* with more whole blocks, a freed block loses its record */
 #define CHUNK ((size_t)64 << 10)
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once host_bytes reaches this number */
 struct weir_records_chunk {
@@ -19,7 +19,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Finds or makes the leaf of a page.  Returns NULL if there is no host memory. */
+/* Finds or makes the page map's leaf for a page of device memory.  Returns NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
         &r->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
@@ -38,7 +38,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    /* The kernel zeroes the leaf.  weir populates leaf->large now, to save page faults. */
+    /* The kernel zeroes the leaf.  weir makes it map leaf->large now, to save page faults. */
     leaf = mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (leaf == MAP_FAILED)
         return NULL;
@@ -69,7 +69,7 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  Returns 0 if weir__records_begin() must return NULL, else 1. */
+/* Makes the leaves for [address, address + bytes).  Returns 0 without host memory or for an invalid address, else 1. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -148,8 +148,8 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if the page map has an entry for the 512 KiB of a block, 0 if it has entries for pages of 16 KiB.  A slab
- * in two leaves has entries for pages, since a look-up reads only one leaf. */
+/* Returns 1 if a block's record belongs in the entry of a range of 512 KiB, 0 if it belongs in entries of pages of 16
+ * KiB.  A slab in two leaves has entries for pages, since a look-up reads only one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -158,7 +158,7 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, which is `s` or NULL, in the entries of the block, and recycles earlier blocks' records there. */
+/* Stores `value` (`s` or NULL) in the block's entries of the page map, and recycles other records that were there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
@@ -182,7 +182,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
     }
 }
 
-/* Returns 1 if look-ups of the block's addresses find its record, else 0. */
+/* Returns 1 if look-ups of all addresses in the block find its record, else 0. */
 static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 

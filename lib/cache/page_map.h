@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.h: the records of blocks that the caches have from the engine, and the page map, which finds the record of
- * the block at a device address.
+/* page_map.h: the records of blocks that the per-stream caches got from the engine below them, and the page map, which
+ * finds the record of the block at a device address.
  *
  * Glossary
- *   span    the record of one block from the engine; the block is a multiple of a page
+ *   span    the record of one block from the engine; the block is a multiple of a page (16 KiB)
  *   whole   a span that serves one request, of more than 512 KiB or without a cache
  *   slab    a span that is cut into slots of one size class
  *   class   all sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight in each doubling
@@ -35,9 +35,9 @@
 enum { WEIR_SLAB_CLASSES = 64, WEIR_SLAB_UNIT = 512 };
 #define WEIR_SLAB_SMALL ((size_t)1 << 19) /* the largest request that a slab serves */
 
-/* The slot is in the slab's free list.  The lower bits are the number of the next free slot, or SLOT_NONE. */
+/* The state of a slot in its slab's free list.  The lower bits are the number of the next free slot, or SLOT_NONE. */
 #define WEIR_SLOT_IDLE UINT32_C(0x80000000)
-#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the free list */
+#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* the state of a freed slot outside the free list */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
 _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_IDLE &&
                    WEIR_SLOT_IDLE < WEIR_SLOT_AWAY,
@@ -45,10 +45,10 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* The record of a span, in three parts on separate cache lines. */
+/* The record of a slab, or of a whole block, which has no slots.  The three parts lie on separate cache lines. */
 struct weir_slab {
-    _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
-    _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
+    _Alignas(64) _Atomic uint64_t base; /* of a block above 512 KiB, valid only while it is live */
+    _Atomic size_t bytes;               /* 0 for a whole block that was returned to the engine */
     _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL */
     union {
         uint64_t inverse; /* for slabs: the odd factor of a slot's bytes, inverted modulo 2^64 */
@@ -56,18 +56,18 @@ struct weir_slab {
     };
     uint8_t shift; /* log2 of the slot's bytes divided by the odd factor: 9 to 19 */
     uint8_t size_class, order;
-    uint32_t slot_units; /* a slot's bytes in WEIR_SLAB_UNIT, or 0 for a whole block */
+    uint32_t slot_units; /* a slot's bytes divided by WEIR_SLAB_UNIT, or 0 for a whole block */
     uint32_t slots;
     _Atomic uint64_t asked; /* the bytes requested for a live whole block, else 0 */
 
-    /* The cache's lock guards the next five fields. */
-    _Alignas(64) struct weir_slab *next; /* the next span in a list */
+    /* The lock of the cache that owns the slab guards the next five fields. */
+    _Alignas(64) struct weir_slab *next; /* the next record in a list */
     struct weir_slab *prev;
     uint32_t idle;  /* the number of slots in the slab's free list */
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
-    uint32_t epoch; /* the cache's epoch when the slab became empty */
+    uint32_t epoch; /* the cache's `epoch` when the slab became empty */
 
-    /* The queue's lock guards the next four fields. */
+    /* The lock of the queue of slots that other threads have freed guards the next four fields. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
     uint32_t posted, posted_first, posted_last; /* number, first and last slot in the queue */
     _Atomic uint32_t slot[]; /* the requested bytes of a live slot, else the slot's state */
@@ -122,7 +122,7 @@ static inline uint32_t weir__slab_slot_asked(const struct weir_slab *s, uint32_t
     return state & WEIR_SLOT_IDLE ? 0 : state;
 }
 
-/* Returns the bytes that were requested for the live block at `address`, or 0 if there is none. */
+/* Returns the bytes that were requested for the live block at `address`, or 0 if no live block starts there. */
 static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t address) {
     uint32_t slot;
 
@@ -133,7 +133,7 @@ static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t addr
     return slot == WEIR_SLOT_NONE ? 0 : weir__slab_slot_asked(s, slot);
 }
 
-/* Returns the bytes that one live block of the span occupies: a slot's bytes, or those of the whole block. */
+/* Returns the size of a slot of the slab, or of the whole block if the block is not cut into slots. */
 static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
@@ -154,7 +154,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot in the queue, else 0. */
+/* Puts a slot into the queue of slots that other threads have freed.  Returns 1 for the slab's first slot there. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
 
@@ -167,7 +167,7 @@ static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     return first;
 }
 
-/* Moves the slab's slots in the remote-free queue to the slab's free list. */
+/* Moves the slab's slots from the queue of slots that other threads have freed to the slab's free list. */
 static inline void weir__slab_collect(struct weir_slab *s) {
     if (s->head != WEIR_SLOT_NONE)
         atomic_store_explicit(&s->slot[s->posted_last], WEIR_SLOT_IDLE | s->head,
@@ -177,7 +177,7 @@ static inline void weir__slab_collect(struct weir_slab *s) {
     s->posted = 0;
 }
 
-/* Cuts the span into slots of a class, and puts all slots into the free list in order. */
+/* Cuts the block into slots of a size class, and puts all slots into the slab's free list in address order. */
 static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint32_t slots) {
     uint32_t slot_bytes = weir__slab_units(size_class) * WEIR_SLAB_UNIT, odd;
 
@@ -185,7 +185,7 @@ static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint
     s->slots = slots;
     s->shift = (uint8_t)__builtin_ctz(slot_bytes);
     odd = slot_bytes >> s->shift;
-    /* Computes the inverse modulo 2^64.  Each step doubles the number of correct bits, 3 at first. */
+    /* Computes the inverse of `odd` modulo 2^64.  Each step doubles the number of correct bits, which is 3 at first. */
     s->inverse = odd;
     for (int bits = 3; bits < 64; bits *= 2)
         s->inverse *= 2 - odd * s->inverse;
@@ -199,7 +199,7 @@ static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint
 
 /* ---- the page map ---- */
 
-/* The bits of an address that each level uses.  A leaf covers 4 GiB. */
+/* Numbers of address bits: within a page, within a range, and for each level of the page map.  A leaf covers 4 GiB. */
 enum {
     WEIR__PAGE_SHIFT = 14,
     WEIR__LARGE_SHIFT = 19,
@@ -217,7 +217,7 @@ enum {
 enum {
     WEIR_RECORDS_SLOTS = 1024, /* a slab's maximum number of slots: a power of two */
     WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
-    WEIR_RECORDS_ALIGN = 128   /* since processors fetch cache lines in pairs */
+    WEIR_RECORDS_ALIGN = 128   /* two cache lines, since processors fetch lines in pairs */
 };
 
 struct weir__pagemap_leaf {
@@ -238,7 +238,7 @@ struct weir_records_chunk;
 struct weir_records {
     /* The page map's root.  Readers need no other field, and share no cache line with writers. */
     _Atomic(struct weir__pagemap_node *) *top;
-    /* The innermost lock.  It guards writes to the map, and the fields below. */
+    /* Guards writes to the page map, and the fields below.  A thread that holds this lock takes no other lock. */
     _Alignas(128) struct weir_lock lock;
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
@@ -278,7 +278,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a range's entry for weir__records_tag() of a slab.  In the address of a record, these bits are 0. */
+/* The bits of a range's entry for a slab's tag, its first page in the range.  In a record's address, they are 0. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -289,7 +289,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record to which the address leads, or NULL.  Compilers inline this function only with always_inline. */
+/* Returns the page map's record for the address, or NULL.  Compilers inline this function only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -313,10 +313,10 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     page = weir__records_tag(address);
     /* `ours` is 1 if `word` is the entry of a slab that begins at or before this page, else 0. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
-    lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` reaches this page */
+    lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` extends to this page */
     if (__builtin_expect(!(ours | lasts), 0))
         return atomic_load_explicit(words.page, memory_order_acquire);
-    /* Selects the word without a branch, since a processor would mispredict half of the branches. */
+    /* Selects `word` or `last` without a branch, since a processor would mispredict half of the branches. */
     word ^= (word ^ last) & -lasts;
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
@@ -327,16 +327,16 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab of free slots, or of a whole block if `slots` is 0.  Returns NULL without host memory, or
- * if the address is above 2^57 or not a multiple of a page. */
+/* Makes the record of a slab with free slots, or of a whole block if `slots` is 0.  Returns NULL if there is no host
+ * memory, or if the address is above 2^57 or not a multiple of a page (16 KiB). */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Makes the record of a whole block, or reuses that of an earlier block.  Returns NULL if there is no host memory. */
+/* Makes the record of a whole block, or reuses an earlier block's record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
+/* Ends a block's record, before the caller returns the block to the engine for reuse.  Returns the block's address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the records of all blocks, live or not, under r->lock.  If a block is not divided into slots, `visit` may
- * read only atomic fields and `slot_units`, since another thread may write the other fields. */
+/* Calls `visit` for the records of all blocks, live or not, under r->lock.  If a block is not divided into slots,
+ * `visit` may read only atomic fields and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.h: the caches of all streams of one allocator, and the hits that request.c inlines: requests that find a
- * block in their stream's cache, and frees that put a block there.
+ * block in their stream's cache, and calls that free a block into the cache.
  *
  * Hits touch no memory that another stream's thread writes.  A cache's lock is biased to the thread that uses the
- * stream, and guards all fields that are not atomic.  Locks: `flushing` comes before all others.  A thread that holds
- * `lock` may take one more: the engine's, the records', or a cache's.  A thread that holds a cache's lock calls nothing
- * that may block, and takes only the lock of the remote-free queue.
+ * stream, and guards all fields that are not atomic.  Locks: a thread takes `flushing` before any other lock.  A thread
+ * that holds `lock` may take one more: the lock of the engine, the block table or a cache.  A thread that holds a
+ * cache's lock calls nothing that may block, and takes only the lock of the cache's remote-free queue.
  *
  * Glossary: page_map.h; and
  *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits these bytes.
  *   inbox      whole blocks that were freed on the stream, and that the engine still counts as live
- *   room       the bytes that the inbox may hold: so few that the engine would record no event for these frees anyway
+ *   room       the bytes that the inbox may hold: so few that the engine would record no event after their frees anyway
  *   remote     a slot of another cache's slab that was freed on this stream, and may serve this stream's requests
  *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream
  *   flushed    removed from a cache to return to the engine
- *   stranded   flushed, but without an event: only a wait for the device allows its reuse
+ *   stranded   flushed, but without an event: only a wait for the whole device allows its reuse
  *   deferred   work that hits leave to a slower call: `due` maintenance, and the check whether a capture has ended
  */
 #ifndef WEIR_STREAM_CACHE_H
@@ -34,7 +34,7 @@
 /* Marks functions of the fast path, which compilers would otherwise not inline everywhere. */
 #define WEIR_INLINE static inline __attribute__((always_inline))
 
-/* A sum of bytes and its peak.  One thread at a time changes them; any thread reads them without a lock. */
+/* A sum of bytes and its peak.  One thread at a time changes the two; any thread reads them without a lock. */
 struct weir_peak_sum {
     _Atomic int64_t now, peak;
 };
@@ -58,52 +58,52 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 
 enum {
     WEIR_CACHE_INBOX = 64,        /* the maximum number of whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64,      /* maintenance flushes a class with this many remote frees */
-    WEIR_CACHE_QUEUEFUL = 16,     /* a request collects the queue if it has this many slots */
-    WEIR_CACHE_SEARCH_HITS = 4096 /* a power of two: hits between two searches for unused memory */
+    WEIR_CACHE_REMOTES = 64,      /* maintenance flushes a list of this many slots of other slabs */
+    WEIR_CACHE_QUEUEFUL = 16,     /* a request empties a remote-free queue with this many slots */
+    WEIR_CACHE_SEARCH_HITS = 4096 /* a power of 2: hits between two searches for unused memory */
 };
 
-#define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20) /* the maximum bytes in a remote-free queue */
+#define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20) /* the most bytes in a remote-free queue */
 
 struct weir_remote_slot {
     struct weir_slab *span;
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory.  A flush moves whole pieces, so it allocates no memory. */
+/* Freed slots of other slabs, in one piece of host memory.  A flush moves whole pieces, so it allocates nothing. */
 struct weir_remote_slots {
-    struct weir_remote_slots *more; /* the next piece of the batch */
+    struct weir_remote_slots *more; /* the next piece in the list */
     uint32_t count, room;
-    struct weir_remote_slot remote[]; /* in the order of the frees */
+    struct weir_remote_slot remote[]; /* in the order in which the slots were freed */
 };
 
-/* Slots that other threads freed.  `lock` guards all fields; reads of the atomic fields need no lock. */
+/* Slots that other threads have freed.  `lock` guards all fields; reads of the atomic fields need no lock. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id;             /* the id of the stream that the cache serves, or 0 */
     struct weir_slab *slabs; /* linked by posted_next */
-    /* The number and the bytes of the queue's slots.  The cache's sums still include these bytes. */
+    /* The number of slots, their requested bytes, and their sizes.  The cache's own sums still include these bytes. */
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* A bit of `trusted`: the preload library reports captures and ends of the stream, so weir need not query it. */
+/* A bit of `trusted`: the preload library reports captures and the stream's end, so weir does not query the stream. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* The caches' lock guards these fields. */
+    /* The lock in struct weir_caches guards these fields. */
     _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
-    uint32_t early_calls;            /* calls on a stream that has no cache yet */
+    uint32_t early_calls;            /* the calls on a stream that has no cache yet */
     int missed_end;                  /* set if weir missed the end of a stream of this cache */
     uint64_t last_calls;             /* calls_of() at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t idle_search_ticks;      /* the time of the last search for unused memory */
 
-    /* These fields change seldom.  Each request and each free on the stream reads them. */
-    _Atomic int capturing; /* set if the stream was being captured at its last call */
-    _Atomic uint64_t key;  /* the key by which the cache is found, or 0 */
+    /* These fields change seldom.  Each call that allocates or frees on the stream reads the fields. */
+    _Atomic int capturing; /* set if the stream was in a capture at its last call */
+    _Atomic uint64_t key;  /* the cache's key in the hash table, or 0 */
     _Atomic uint64_t id;   /* the stream's id, or 0 before the cache has served a stream */
-    _Atomic size_t most;   /* the cap of idle memory */
-    /* The number of bindings (weir_bind) plus WEIR_CACHE_WATCHED.  If it is not 0, weir does not query the stream. */
+    _Atomic size_t most;   /* the maximum of `idle` */
+    /* The number of bindings (weir_bind) plus WEIR_CACHE_WATCHED.  weir queries the stream only if this sum is 0. */
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
@@ -111,33 +111,33 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Requests and frees change these fields under `lock`.  Other threads may read the atomic fields. */
+    /* Calls that allocate or free change these fields under `lock`.  Other threads may read the atomic fields. */
     int is_ready;            /* if 0, the fast path must not use the cache */
     _Atomic uint64_t hits;   /* the requests that the cache served */
-    _Atomic uint64_t misses; /* the requests that weir served in another way */
+    _Atomic uint64_t misses; /* the requests on the stream that the cache could not serve */
     _Atomic uint64_t frees;
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
-    /* The bytes allocated on the stream minus the bytes freed on the stream.  The difference may be negative. */
+    /* The bytes that were allocated on the stream minus the bytes that were freed on it, which may be negative. */
     struct weir_peak_sum requested, in_use;
-    /* Lists of slabs with free slots.  The first slab of a list may be full. */
+    /* For each size class, a list of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* `room` is valid while `lacked` equals the engine's count of requests that found no free memory. */
+    /* `room` limits inbox_bytes while `lacked` equals the engine's count of requests that found no idle memory. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
     uint64_t room, lacked;
-    /* The numbers of calls that have removed memory from the cache, and have not yet given the memory to the engine. */
+    /* Two counts of calls that have removed memory from the cache, but have not yet returned it to the engine. */
     _Atomic uint32_t moving[2];
-    /* The index of the count that new calls raise.  A flush of all caches waits for the other count. */
+    /* The index of the count in `moving` that new calls raise.  A flush of all caches waits for the other count. */
     unsigned turn;
 
-    /* These fields change seldom, under `lock`. */
+    /* Calls change these fields seldom, under the cache's lock. */
     int serves;                /* set if the cache serves the stream `id` */
-    int due;                   /* set if the stream's next request shall maintain the cache */
+    int due;                   /* set if the stream's next request shall call maintain_cache() */
     uint32_t epoch;            /* the number of searches for unused memory so far */
     int had_many_idle;         /* the last result of has_many_idle() */
-    unsigned results_to_reuse; /* new slabs for which has_many_idle() repeats its result */
+    unsigned results_to_reuse; /* the calls for which has_many_idle() repeats its result */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
     /* For each class, a list of freed slots of other streams' slabs, or NULL before the list is needed. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
@@ -150,7 +150,7 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum, which one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
+/* Adds to a sum, which one thread at a time changes.  Readers of the new sum also see this thread's earlier writes. */
 WEIR_INLINE void weir__cache_raise(_Atomic uint64_t *sum, uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
                           memory_order_release);
@@ -202,20 +202,20 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if a request of `bytes` should first collect the slots of the remote-free queue, else 0. */
+/* Returns 1 if a request of `bytes` should first collect the slots that other threads have freed, else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
     return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SLAB_SMALL);
 }
 
-/* Moves the slots of the remote-free queue to their slabs. */
+/* Moves the slots that other threads have freed from their queue to the free lists of their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* Allocates a small block from the cache's slabs or remote frees, or returns 0. */
+/* Allocates a slot from the cache's slabs, or from the freed slots of other slabs.  Returns 0 if there is none. */
 uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes);
 
-/* Empties the inbox, and returns its blocks, linked by next. */
+/* Removes all freed blocks from the inbox.  Returns the list of these blocks, linked by next. */
 static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     struct weir_slab *blocks = c->inbox;
 
@@ -225,7 +225,7 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates one of the newest blocks in the inbox.  Returns 0 if none of these blocks has the right size. */
+/* Allocates one of the newest freed blocks in the inbox.  Returns 0 if no such block has the right size. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* Allocates a slot for `bytes` from a slab with free slots. */
@@ -242,7 +242,7 @@ WEIR_INLINE uint64_t weir__cache_alloc_slot(struct weir_cache *c, struct weir_sl
     return weir__slab_base(s) + slot * slot_bytes;
 }
 
-/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its size class, or returns 0. */
 WEIR_INLINE uint64_t weir__cache_alloc_first(struct weir_cache *c, size_t bytes) {
     struct weir_slab *s = c->open[weir__slab_class(bytes)];
 
@@ -251,7 +251,7 @@ WEIR_INLINE uint64_t weir__cache_alloc_first(struct weir_cache *c, size_t bytes)
     return weir__cache_alloc_slot(c, s, bytes);
 }
 
-/* Updates the cache after slots returned to one of its slabs, which had `before` free slots. */
+/* Updates the cache after slots returned to the free list of one of its slabs, which had `before` free slots. */
 WEIR_INLINE void weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab,
                                          uint32_t before) {
     if (before == 0 && c->open[slab->size_class] != slab)
@@ -262,7 +262,7 @@ WEIR_INLINE void weir__cache_relist_slab(struct weir_cache *c, struct weir_slab 
     }
 }
 
-/* Frees a live slot of one of this cache's slabs.  Returns 1 on success.  Returns 0 for any other address. */
+/* Frees the live slot at the address if its slab belongs to this cache.  Returns 1 on success, else 0. */
 WEIR_INLINE int weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint32_t slot, asked, before;
 
@@ -288,10 +288,10 @@ WEIR_INLINE int weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s,
 enum { WEIR_CACHE_BUCKETS = 512 };
 
 struct weir_caches {
-    /* Each request reads the fields up to `bucket`, so these fields must change seldom. */
+    /* Each request reads the fields up to `bucket`, so these fields must seldom change. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
-    struct weir_records records; /* hits read only the first field */
+    struct weir_records records; /* cache hits read only the first field */
     /* A hash table of caches by key.  Only changes need `lock`.  A reader that finds no cache for a default stream
      * searches again under `lock`, since an eviction may have led the reader into another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
@@ -303,16 +303,16 @@ struct weir_caches {
     uint64_t idle_ns; /* the time after which a cache returns unused memory */
 
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
-    _Atomic uint64_t captured_allocs, captured_frees; /* requests and frees on captured streams */
+    _Atomic uint64_t captured_allocs, captured_frees; /* count calls during captures */
 
     pthread_mutex_t flushing; /* held during a flush of all caches */
     pthread_mutex_t lock;     /* guards the fields below */
     struct weir_cache *caches;
-    struct weir_cache *uncached; /* has the counts of blocks that no stream's cache counts */
+    struct weir_cache *uncached; /* counts the blocks that no stream's cache counts */
     size_t default_streams;      /* the number of caches of default streams that are not bound */
     size_t cached;               /* the number of caches that have served a stream */
-    struct weir_order order;     /* defers the return of batches of remote frees */
-    struct weir_flushed stranded;
+    struct weir_order order;     /* keeps freed slots until their stream work has completed */
+    struct weir_flushed stranded; /* reusable only after a wait for the whole device */
     size_t stranded_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
@@ -322,7 +322,7 @@ struct weir_caches {
     _Atomic uint64_t add_up_above;
 };
 
-/* Set in keys that are made from the id of a default stream.  No handle of a stream has this bit. */
+/* A bit of keys that are made from the id of a default stream.  No handle of a stream has this bit. */
 #define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
 
 static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_caches *f,
@@ -332,7 +332,7 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL.  Callers also check is_its(), since the key may change meanwhile. */
+/* Returns the cache with this key, or NULL.  Callers also check is_its(), since another thread may change the key. */
 WEIR_INLINE struct weir_cache *weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
 
@@ -347,21 +347,21 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the key of a stream's cache, or 0 for a default stream without an id. */
+/* Returns the key of a stream's cache, or 0 for a default stream whose `id` is 0. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     if (!is_default(stream))
         return (uintptr_t)stream;
     return id ? id | WEIR_CACHE_BY_ID : 0;
 }
 
-/* Returns 1 if weir trusts the handle and need not query the stream's id, else 0. */
+/* Returns 1 if weir trusts the stream's handle, so that it need not query the stream's id, else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
            (!f->checks && !is_default(stream));
 }
 
-/* Queries the driver for the stream's id.  Returns 1 on success, 0 if the stream is captured or a query fails. */
+/* Queries the stream's id.  Returns 0 if a query fails or the stream is being captured into a CUDA graph, else 1. */
 static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -443,8 +443,8 @@ WEIR_INLINE int free_cached(struct weir_cache *c, uint64_t id, struct weir_slab 
 
 /* ---- cache_requests.c ---- */
 
-/* Allocates a block after a miss in `c`, which may be NULL.  Releases the cache's lock, whose state is `taken`.
- * r->id is 0 if the stream's id was not queried. */
+/* Allocates a block that the cache `c` could not serve.  `c` may be NULL.  Releases the cache's lock, whose state is
+ * `taken`.  r->id is 0 if the stream's id was not queried. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
@@ -452,9 +452,9 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
  * the thread's last driver result unchanged. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The caller
- * holds no cache's lock.  If the driver orders reuse, the caller holds f->lock, which is released meanwhile.  A block
- * that the driver cannot free in stream order is kept until a device wait. */
+/* Returns blocks to the engine, as freed on the stream `id`.  Returns 1 if weir should record an event on the stream,
+ * else 0.  The caller holds no cache's lock.  If the driver orders reuse, the caller holds f->lock, which is released
+ * meanwhile.  A block that the driver cannot free in stream order is kept until a wait for the whole device. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
@@ -462,19 +462,19 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless a cache has this id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries the id of a stream that makes a call.  Sets *c to the stream's cache, or to NULL if the stream has none.  If
- * the stream is being captured, finds the cache by the handle and returns E_CAPTURE. */
+/* Queries the id of a stream on which memory is allocated or freed.  Sets *c to the stream's cache, or to NULL if the
+ * stream has none.  If the stream is being captured, finds the cache by the handle and returns E_CAPTURE. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the work that the fast path leaves to slower calls on the stream, for example a flush of idle memory. */
 void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                               uint64_t id);
-/* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */
+/* Puts a slot into the free list of its slab, after all work on the slot has completed.  The caller holds f->lock. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Keeps memory until the next device wait.  The caller holds `lock`. */
+/* Keeps flushed memory from reuse until the next wait for the whole device.  The caller holds f->lock. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
-/* Queries only a few of the deferred batches, so that each call takes little time.  The caller holds `lock`. */
+/* Returns some freed slots to their slabs, if all work on the slots has completed.  The caller holds f->lock. */
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Growth holds the driver's lock, so a step of grow-ahead takes only 0.1 ms, and the pause after a step takes 1 ms.
+ * Background growth (grow-ahead) holds the driver's lock, so a step takes only 0.1 ms, and the pause after a step 1 ms.
  *
- * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of grow-ahead, so that only
- * one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so that it
- * misses no request (tests/spin/ahead.pml).
+ * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of background growth, so
+ * that only one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so
+ * that it misses no request (tests/spin/ahead.pml).
  *
- * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  So requests make
- * the thread's steps there, in no virtual time.
+ * On the device model (a simulated GPU), time is virtual, and a real thread would make figures depend on the scheduler.
+ * So requests make the thread's steps there, in no virtual time.
  *
  * Locks, outermost first: `step_lock', `process_step_lock', the locks of a growth, `lock'.
  */
@@ -35,12 +35,12 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* Decay releases half of the unneeded memory, or all if it is at most LEAST. */
+/* At the end of a half-life, decay releases half of the unneeded memory, or all if it is at most LEAST bytes. */
 #define LEAST ((uint64_t)64 << 20)
-/* The maximum number of half-lives that one call applies.  After 64 halvings, no unneeded memory is left. */
+/* The maximum number of decay's half-lives that one call applies.  After 64 halvings, nothing is left to release. */
 enum { MOST_WINDOWS = 64 };
 
-/* The pause between two checks doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS. */
+/* The pause between two checks for memory to release doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
 /* With a release threshold, memory stays reserved for 16 times as long as its growth took. */
@@ -83,7 +83,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates reserved_per_used.  Only growth raises this ratio, since growth shows that all reserved memory was needed. */
+/* Updates reserved_per_used.  Only growth raises the ratio, since growth shows that all reserved memory was needed. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -180,8 +180,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Schedules the next check, after a check that was due at `due', took place at `now' and released `got' of `wanted'
- * bytes.  With a finite release threshold, one check releases all idle memory, so nothing remains to be released. */
+/* Schedules the next check for memory to release, after a check that was due at `due', took place at `now' and released
+ * `got' of `wanted' bytes.  With a finite release threshold, one check releases all idle memory, so nothing remains. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -191,7 +191,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->old_growth) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->old_growth, growth_ns(v), memory_order_relaxed);
-    /* Changes nothing if the program has called weir_low_memory meanwhile. */
+    /* Does not change p->due if the program has called weir_low_memory meanwhile. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -251,7 +251,7 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
     atomic_store_explicit(&p->is_release_running, 0, memory_order_release);
 }
 
-/* The size of a page of device memory: mapped memory and cuMemAlloc use whole pages. */
+/* The size of a page, the smallest unit of device memory that the driver maps.  cuMemAlloc uses whole pages, too. */
 #define PAGE ((uint64_t)2 << 20)
 
 /* ---- preallocation ---------------------------------------------------------------------------- */
@@ -259,18 +259,18 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* The time to wait for other processes' replies. */
+/* The time to wait for other processes' replies to a request for memory. */
 #define SHARE_NS UINT64_C(100000000)
-/* weir stops waiting if free memory has not grown for this time.  A process releases all memory of an H200 in 0.2 s. */
+/* weir stops waiting if free device memory has not grown for this time.  A process releases all of an H200 in 0.2 s. */
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the bytes that must stay free if the preallocation is a share of the device, else 0. */
+/* Returns the bytes of the device that must stay free if the preallocation is a share of the device, else 0. */
 static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again, with this allocator's reserved memory counted as free.  If the target
- * is a share of the device, lowers the target to the free memory, but not below `prealloc_least'. */
+/* Computes the preallocation's target again, with this allocator's reserved memory counted as free.  If the target is a
+ * share of the device, lowers the target to the device's free memory, but not below `prealloc_least'. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_goal *g = &v->goal;
     const weir_amount *amount = &v->options->prealloc;
@@ -295,7 +295,7 @@ static void refresh_target(struct weir_reserve *v) {
     g->prealloc_target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Makes the processes of a user preallocate one after another, since all would otherwise read the same free memory.
+/* Makes the processes of a user preallocate one after another, so that no two count on one amount of free memory.
  * After LONGEST_WAIT_NS, or if the lock cannot be made, the preallocation continues without the lock. */
 static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock *lock) {
     uint64_t began = weir__clock_ns();
@@ -321,7 +321,7 @@ static void lock_preallocation(struct weir_reserve *v, struct weir_process_lock 
                   "preallocation: another process has not ended its own: it goes on beside it");
 }
 
-/* Asks other processes to release memory above their shares, and waits until enough memory is free. */
+/* Asks other processes to release memory above their shares, and waits until the device has enough free memory. */
 static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.prealloc_target, device_free, most_free = 0;
     uint64_t lacks =
@@ -457,14 +457,14 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* A pause without an end: the thread of grow-ahead sleeps until a request wakes it. */
+/* A pause without an end.  The thread of background growth sleeps until a request wakes the thread. */
 #define UNTIL_WOKEN UINT64_C(0)
-/* Pauses are at least this many times shorter while fewer than `low' bytes are idle. */
+/* Pauses between steps of growth are at least this many times shorter while fewer than `low' bytes are idle. */
 enum { LOW_PAUSE_PART = 4 };
-/* Grow-ahead leaves a 64th of the device free for requests. */
+/* Background growth leaves 1 / FREE_PART of the device free for requests. */
 enum { FREE_PART = 64 };
 
-/* Stops grow-ahead for good, since no later step can succeed. */
+/* Stops background growth for good, since no later step can succeed. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
@@ -489,7 +489,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds to wait after a step of grow-ahead, or UNTIL_WOKEN if no later step can succeed. */
+/* Returns the nanoseconds to wait after a step of background growth, or UNTIL_WOKEN if no later step can succeed. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -511,7 +511,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Grows by a step if too few bytes are idle.  Returns the pause until the next step.  The caller holds `step_lock'. */
+/* Reserves memory if too few bytes are idle.  Returns the pause until the next step.  The caller holds `step_lock'. */
 static uint64_t grow_if_low(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
@@ -533,7 +533,7 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
 
 /* ---- grow-ahead: the thread, and its start and end --------------------------------------------- */
 
-/* Held during each step of grow-ahead.  exit() waits at most a second for this lock, and then unloads the driver. */
+/* Held during each step of background growth.  exit() waits at most a second for this lock, then unloads the driver. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; no step begins afterwards */
@@ -551,7 +551,7 @@ static void register_ahead_exit(void) {
     (void)atexit(stop_steps_at_exit);
 }
 
-/* Waits for `pause' nanoseconds, or until a request wakes the thread.  The caller holds `lock'. */
+/* Makes the growth thread wait for `pause' nanoseconds, or until a request wakes it.  The caller holds `lock'. */
 static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -586,7 +586,7 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-/* On the device model, the virtual time from the request that wakes grow-ahead to the first step. */
+/* On the simulated GPU, the virtual time from the request that wakes background growth to the first step. */
 #define WAKE_NS UINT64_C(200000)
 
 void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
@@ -609,7 +609,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
     pthread_mutex_unlock(&a->step_lock);
 }
 
-/* Except on the device model, takes no lock that is held during a step, and calls no driver function. */
+/* Except on the simulated GPU, takes no lock that is held during a step of growth, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed);

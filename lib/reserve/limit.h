@@ -23,7 +23,7 @@ struct weir_limit {
     int is_dynamic; /* 1 if the limit depends on the memory of other processes; constant */
     _Atomic uint64_t by_program; /* the limit that the program has set, at most `by_settings' */
     uint64_t by_settings;        /* the limit from the settings; constant */
-    /* The limit as it would be without `keep_free'.  Unused if is_dynamic is 0. */
+    /* The limit as it would be if `keep_free' were 0.  Unused if is_dynamic is 0. */
     _Atomic uint64_t before_keep_free;
     /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
     _Atomic uint64_t least_floor;
@@ -31,7 +31,7 @@ struct weir_limit {
     struct weir_lock limiting; /* guards changes of `bytes'; its holder calls no other function */
 };
 
-/* Returns the bytes of a process's share of the device, or 0 if `weights' is 0. */
+/* Returns the bytes of a process's share (weight / weights) of the device, or 0 if `weights' is 0. */
 uint64_t weir__limit_part(const struct weir_device *device, uint64_t share_margin, uint64_t weight,
                           uint64_t weights);
 /* Returns the weight that the settings give to this process's share of the device, in millionths. */
@@ -42,16 +42,16 @@ int weir__limit_has_share(const weir_options *options);
 int weir__limit_is_share(const struct weir_reserve *v);
 /* Returns the sum of the weights of all processes with a share of the device. */
 uint64_t weir__limit_weights(const struct weir_reserve *v);
-/* Returns the limit of the allocator before --keep-free lowers it. */
+/* Returns the limit of the allocator before --keep-free lowers the limit. */
 uint64_t weir__limit_own(const struct weir_limit *limit);
 
 /* Sets the first limit of an allocator, after its engine was opened. */
 void weir__limit_begin(struct weir_reserve *v, uint64_t bytes);
-/* Computes the limit again, but not below `in_use'.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
+/* Computes the limit again, but at least `in_use'.  Returns 1 if the limit rose, else 0.  The caller holds no lock. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
-/* Computes the limit again.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
+/* Computes the limit again.  Returns 1 if the limit has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh(struct weir_reserve *v);
-/* Sets a limit of `bytes' for the program.  It replaces a limit that was a share of the device. */
+/* Sets the program's limit to `bytes'.  This limit replaces a limit that was a share of the device. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
 /* Lowers goal.floor, the reserved bytes that weir keeps, to the process's share, but not below limit.least_floor. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);

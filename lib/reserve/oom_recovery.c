@@ -11,21 +11,21 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll pending frees that have no event, before a trim that waits for these frees. */
+/* The maximum time to poll freed blocks whose last work has no event, before a trim that waits for this work. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* OOM recovery waits for other processes for a tenth of its time, or for all of it while one of them is ending. */
+/* OOM recovery waits for other processes for a tenth of its time, or for all its time while a process is ending. */
 #define PROCESS_PEERS_PART 10
 /* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir requests at least 1 / ASKED_PART of the device at once, since each request makes other processes trim. */
+/* weir asks other processes for at least 1 / ASKED_PART of the device at once, since each request makes them trim. */
 #define ASKED_PART 64
 
-/* Returns the figures of a failed request.  If `only_live` is set, counts only live blocks as memory in use.  The
- * engine's figure may also contain internal blocks, and memory that another thread is releasing. */
+/* Returns the memory figures of a failed request.  If `only_live' is set, counts only live blocks as memory in use,
+ * since the engine's figure may contain internal blocks, and memory that another thread is releasing. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes, int only_live) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -42,7 +42,7 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes, int only_
     };
 }
 
-/* Returns the device's free memory above --keep-free, or 0 if it is unknown. */
+/* Returns the device's free memory above --keep-free, or 0 if the free memory is unknown. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
@@ -53,7 +53,7 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns 1 if other processes can help a failed request.  With --keep-free, the limit rises with the free memory. */
+/* Returns 1 if other processes can help a failed request.  With --keep-free, free device memory raises the limit. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -63,9 +63,9 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    struct weir_group *group; /* this process's group, which has a common limit; or NULL */
-    uint64_t deadline_ns;     /* the maximum time to wait for pending frees, or 0 for no wait */
-    uint64_t above; /* the bytes of pending frees in the layer above, such as a framework's pool */
+    struct weir_group *group; /* the processes that share this process's limit, or NULL */
+    uint64_t deadline_ns;     /* the maximum time to wait for work on freed blocks, or 0 */
+    uint64_t above; /* freed bytes with pending work in a layer above, such as a framework */
     int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
     weir_status status; /* the status of the last attempt to allocate the block */
@@ -76,7 +76,7 @@ static void retry_request(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
-/* Returns 1 if idle memory, pending frees and growth together have enough bytes for the request, else 0. */
+/* Returns 1 if idle memory, freed blocks that work may still use, and growth suffice for the request, else 0. */
 static int could_fit(const struct recovery *c) {
     weir_failure now = read_failure(c->v, c->r->bytes, 0);
     uint64_t idle = now.reserved - now.in_use + c->above;
@@ -86,13 +86,13 @@ static int could_fit(const struct recovery *c) {
            idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
-/* Flushes the per-stream caches and the guard, after a wait for the device.  Returns 1 on success, else 0. */
+/* Flushes the caches and the guard (guard.h), after a wait for the whole device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above free memory, and flushes this memory to the engine.  Returns 1 if memory was freed, else 0. */
+/* Makes the layer above the allocator free memory, and flushes it to the engine.  Returns 1 if it freed any, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -100,7 +100,7 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir should poll pending frees. */
+/* Returns the nanoseconds for which weir should poll freed blocks that work may still use. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -109,7 +109,7 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Polls pending frees with growing pauses.  Does not block in the driver, since the stream may wait for this thread. */
+/* Polls freed blocks that stream work may still use, without blocking, since the work may wait for this thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -134,8 +134,8 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the per-stream caches and the guard, and trims all idle memory.  If the request exceeds the limit, the trim
- * releases nothing, and only waits for pending frees. */
+/* Flushes the caches and the guard (guard.h), and trims all idle memory.  If the request exceeds the limit, the trim
+ * releases nothing, and only waits for stream work on freed blocks. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
@@ -162,7 +162,7 @@ static void try_with_more(struct recovery *c) {
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory: first what the request needs, then all. */
+/* Makes other allocators of this process release idle memory, first as much as the request needs, then all. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -193,8 +193,8 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should not ask other processes again, else 0.  The round began at `began', with the figures
- * `before'.  *alone is the time until which weir waits for memory of ended processes, or 0. */
+/* Returns 1 if weir should not ask other processes again, else 0.  The last questions began at `began', with the
+ * figures `before'.  *alone is the time until which weir waits for memory of ended processes, or 0. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -219,12 +219,12 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that the group must release before its limit allows the request. */
+/* Returns the bytes that processes with a common limit (a group) must release before the limit allows the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks the processes of the group for memory until the group's limit allows the request. */
+/* Asks the processes that share this process's limit (the group) for memory, until the limit allows the request. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -259,7 +259,7 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, first the processes of the group. */
+/* Asks other processes for memory, first the processes that share this process's limit (the group). */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -301,7 +301,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The released memory did not suffice, so the next round asks for twice as much. */
+        /* The released memory did not suffice, so the next request to other processes is for twice as much. */
         if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -354,7 +354,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* On a captured stream no step helps: a memory node of a graph cannot use the engine's idle memory. */
+    /* While the stream is being captured, no step helps, since a block inside a CUDA graph cannot use idle memory. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)

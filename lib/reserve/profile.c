@@ -92,7 +92,7 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                                      weir__profile_hash(text, length));
 }
 
-/* Returns the next number in a text, and moves *at behind it. */
+/* Returns the next number in a text, and moves *at behind the number. */
 static uint64_t next_number(const char **at) {
     char *end;
     uint64_t number = strtoull(*at + strcspn(*at, "0123456789"), &end, 10);

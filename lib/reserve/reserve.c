@@ -30,7 +30,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Retries a failed request, unless it has a fixed address: with r->least bytes if allowed, then by OOM recovery. */
+/* Retries a failed request with r->least bytes if allowed, then by OOM recovery.  Never retries at a fixed address. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -43,7 +43,7 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a graph's memory node, so that weir recognizes its free.  Without host memory, frees the node instead. */
+/* Records an allocation inside a CUDA graph, so that weir can free it later.  Without host memory, frees it at once. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__addresses_add(&v->graphs, r->block, 1))
         return WEIR_OK;
@@ -52,7 +52,7 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* Reads the flag before the request, since the engine sets the flag if the stream is captured. */
+    /* Reads the flag before the request, since the engine sets the flag if the stream is being captured. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 

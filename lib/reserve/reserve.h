@@ -11,14 +11,14 @@
  * Waits for the device only if `may_wait' is set.  Returns the released bytes.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
-/* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
+/* Flushes idle memory to the engine, after a wait for the whole device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs, if all work on the
- * memory has completed.  If `may_wait' is set, first waits for the device.  Sets *pending to an upper bound of the
- * bytes of pending frees.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
+/* Makes the layer above the allocator, such as a framework's pool, free unneeded memory, if all work on the memory has
+ * completed.  If `may_wait' is set, first waits for the device.  Sets *pending to an upper bound of the freed bytes
+ * that work may still use.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
-/* Returns the bytes that the layer above could free after a wait for the device.  The caller must hold no lock. */
+/* Returns the bytes that weir__reclaim_fn could free after a wait for the device.  The caller must hold no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
 
 /* The parts of an allocator that decide how much memory is reserved.  After the first request, only atomic fields and
@@ -36,15 +36,15 @@ struct weir_reserve {
     void *lend_context;
     weir__flush_fn *flush;
     void *flush_context;
-    /* Set at most once, after the next two fields, so that a thread that reads `reclaim' also sees them. */
+    /* Set at most once, after the next two fields, so that a thread that reads `reclaim' also sees both fields. */
     weir__reclaim_fn *_Atomic reclaim;
     weir__reclaimable_fn *reclaimable;
     void *reclaim_context;
 };
 
-/* Makes the layer above the allocator free memory (weir__reclaim_fn).  Returns 0 if there is no such layer. */
+/* Calls v->reclaim, by which the layer above the allocator frees memory.  Returns its result, or 0 if it is NULL. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
-/* Returns the bytes that the layer above could free after a wait for the device, or 0 if there is no such layer. */
+/* Returns the bytes that the layer above the allocator could free after a wait for the device, or 0 without a layer. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Tries to allocate a block once, without OOM recovery.  On failure sets r->result to the driver's result. */
@@ -55,7 +55,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 /* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT).  Returns OK if the request has its
  * block.  Otherwise returns the last status, and writes the figures to *r->refused unless r->refused is NULL. */
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
-/* Returns the size of the largest request that would have succeeded instead, or 0 on a captured stream. */
+/* Returns the size of the largest request that would have succeeded instead, or 0 if the stream is being captured. */
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
                                     const struct weir_failed_request *refused);
 
