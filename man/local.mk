@@ -28,6 +28,8 @@ if WEIR_PROGRAM
 endif
 uninstall-hook:
 	for link in $(function_links); do rm -f "$(DESTDIR)$(man3dir)/$${link%%:*}"; done
+	find '$(DESTDIR)$(docdir)' '$(DESTDIR)$(weirincludedir)' '$(DESTDIR)$(pkgdatadir)' '$(DESTDIR)$(pkglibdir)' \
+	    -depth -type d -empty -delete 2>/dev/null || :
 if WEIR_PROGRAM
 	rm -f '$(DESTDIR)$(bashcompletiondir)/weir'
 endif

@@ -341,8 +341,8 @@ EXTRA_DIST += \
 
 # Folders go into the tarball whole, but without what was built in them.
 dist-hook:
-	find $(distdir)/tests -name .deps -o -name .libs | xargs rm -rf
-	find $(distdir)/tests -name '*.o' -o -name '*.lo' -o -name '*.la' | xargs rm -f
+	find $(distdir)/tests -name .deps -o -name .dirstamp -o -name .libs -o -name '*.l[ao]' -o -name '*.o' -o \
+	    -name '*.log' -o -name '*.trs' | xargs rm -rf
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.

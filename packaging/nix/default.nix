@@ -6,16 +6,15 @@ pkgs.stdenv.mkDerivation {
   version = "0.2.0";
   src = ../..;
 
-  nativeBuildInputs = [ pkgs.autoreconfHook pkgs.pkg-config pkgs.makeWrapper ];
+  # autoAddDriverRunpath: programs and libraries of this package find the driver of NixOS in /run/opengl-driver/lib.
+  nativeBuildInputs = [ pkgs.autoAddDriverRunpath pkgs.autoreconfHook pkgs.pkg-config ];
   buildInputs = [ pkgs.jansson pkgs.zlib pkgs.zstd ];
   configureFlags = [ "--with-cuda=no" "--disable-tests" "--disable-static" ];
 
-  # The driver's library is the system's.
   postInstall = ''
     mkdir -p $out/${pkgs.python3.sitePackages}
     mv $out/share/weir/python/* $out/${pkgs.python3.sitePackages}/
     rm -f $out/lib/*.la $out/lib/weir/*.la
-    wrapProgram $out/bin/weir --suffix LD_LIBRARY_PATH : /run/opengl-driver/lib
   '';
 
   meta = {

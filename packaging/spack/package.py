@@ -19,6 +19,7 @@ class Weir(AutotoolsPackage):
     variant("program", default=True, description="Build the program weir")
     variant("python", default=True, description="Build the package for Python and the adapters of frameworks")
 
+    requires("platform=linux")
     depends_on("c", type="build")
     depends_on("gmake", type="build")
     depends_on("pkgconfig", type="build")
