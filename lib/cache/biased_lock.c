@@ -182,7 +182,7 @@ static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
-    const void *me = &weir__bias_mark; /* the address of a thread-local variable */
+    const void *me = &weir__bias_mark; /* differs for all running threads, unlike the mark */
     struct weir_bias_mark *owner;
 
     if (manner != WEIR_BIAS_HASTY)

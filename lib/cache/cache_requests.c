@@ -131,8 +131,9 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Ends the record of a block, and frees the block on `stream`, or at once if `is_completed` is set.  If the engine
- * cannot free the block, the block stays live, and *s becomes its new record, or NULL if there is no host memory. */
+/* Ends a block's record, and frees the block on `stream`.  If `is_completed` is set, all work on the block has
+ * completed, and weir frees the block for all streams.  If the engine cannot free the block, the block stays live, and
+ * *s becomes its new record, or NULL if there is no host memory. */
 static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab **s,
                                         int is_completed, weir_stream stream,
                                         struct weir_use_list *uses) {
@@ -280,7 +281,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Serves a small request from freed slots on which all work has completed, or from a new slab. */
+/* Returns some completed remote frees to their slabs, and serves a small request from the cache or a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int taken;
 
@@ -473,7 +474,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Returns a freed slot to its slab after all work on it, or after a wait for the whole device if `captured` is set. */
+/* Returns a freed slot to its slab after all work on it, or after a wait for the device if `captured` is set. */
 static weir_status free_slot(struct weir_caches *f, const struct freeing *p, uint32_t slot,
                              struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -515,7 +516,7 @@ static weir_status free_uncached(struct weir_caches *f, const struct freeing *p,
         status = free_slot(f, p, slot, uses, captured);
         if (status != WEIR_OK)
             atomic_store_explicit(&s->slot[slot], (uint32_t)asked, memory_order_relaxed);
-    } else if (captured && f->driver_orders) { /* the driver frees nothing during a capture */
+    } else if (captured && f->driver_orders) { /* the driver frees nothing on a captured stream */
         s->next = NULL;
         pthread_mutex_lock(&f->lock);
         weir__caches_strand(f, s, NULL);
@@ -567,7 +568,7 @@ static void defer_maintenance(struct weir_cache *c) {
 }
 
 /* Returns whole blocks to the engine, as freed on the stream `freed_on`.  If the handle now means another stream, weir
- * reuses the blocks only after a wait for the whole device. */
+ * reuses the blocks only after a wait for the device. */
 static void release_whole_blocks(struct weir_caches *f, const struct freeing *p,
                                  struct weir_slab *blocks, uint64_t freed_on) {
     int due = weir__caches_give(f, blocks, freed_on, p->c, p->stream);

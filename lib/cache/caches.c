@@ -21,7 +21,7 @@ enum {
     DEFAULT_STREAMS = 256 /* the maximum number of caches of default streams that are not bound */
 };
 
-/* A reused stream handle gets no cache while more bytes than this need a device-wide wait before their reuse. */
+/* A reused stream handle gets no cache while more bytes than this need a wait for the device before their reuse. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 #define IDLE_NS UINT64_C(1000000000)    /* a cache flushes memory that was unused for this time */
@@ -58,7 +58,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Stores the stream's id in the queue of slots that other threads have freed, and moves these slots to their slabs. */
+/* Sets the id of the remote-free queue (0 if the cache serves no stream), and moves the queued slots to their slabs. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -301,7 +301,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     c->early_calls = 0;
 }
 
-/* Returns the id of the only stream, which may reuse memory after a wait for the whole device.  With several streams,
+/* Returns the id of the only stream, which may reuse memory after a wait for the device.  With several streams,
  * returns OBSERVED, since each stream may then reuse the memory. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
@@ -317,8 +317,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches after a wait for the whole device, and waits for calls that are moving memory from a cache to the
- * engine.  Sets *more if a second flush may help.  The caller holds f->lock, which is released during the waits. */
+/* Takes the idle memory of all caches, waits for calls that move memory to the engine and for the device, and then
+ * returns the memory.  Sets *more if a second flush may help.  The waits release f->lock, which the caller holds. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     struct weir_cache *first = f->caches;
@@ -515,7 +515,7 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
     *out = status == WEIR_E_CAPTURE ? weir__cache_find(f, key_of(stream, 0)) : NULL;
     if (*out && !atomic_load_explicit(&(*out)->capturing, memory_order_relaxed))
         mark_capturing(*out);
-    if (status == WEIR_OK) /* the query of an id would invalidate a capture */
+    if (status == WEIR_OK) /* a query of a captured stream's id would break its capture */
         status = weir__caches_identify(f, stream, id);
     if (status != WEIR_OK)
         return status;
@@ -689,7 +689,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__addresses_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the block that contains the address, or NULL.  Only a whole block's first page has an entry. */
+/* Returns the record of the block around the address, or NULL.  Of a whole block, only the first page has an entry. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);

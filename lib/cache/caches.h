@@ -37,13 +37,13 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves freed slots to their slabs if all work on the slots has completed.  Returns 1 if any slot was moved, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
-/* Keeps the cached memory of an ended stream with this handle from reuse until a wait for the whole device. */
+/* Keeps the cached memory of an ended stream with this handle from reuse until a wait for the device. */
 void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* Waits for the whole device, and then returns the idle memory of all caches to the engine.  If the wait fails, weir
- * does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* Takes the idle memory of all caches, waits for the device, and then returns the memory to the engine.  If the wait
+ * fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Updates all peaks.  Returns the peak of requested memory since the last call with `renew` set. */
@@ -51,10 +51,10 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Adds to *out the caches' idle memory that the stream `id` cannot use yet. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
-/* Calls `visit_block` for each live block, under the lock of the block table. */
+/* Calls `visit_block` for each live block, under the lock of the page map. */
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 
-/* Calls `visit_span` for each block of the engine with live memory inside, under the lock of the block table. */
+/* Calls `visit_span` for each block of the engine with live memory inside, under the lock of the page map. */
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context);
 

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/hostmem.h"
 
-enum { WHOLES_KEPT = 1 << 16 }; /* with more whole blocks, a freed block loses its record */
+enum { WHOLES_KEPT = 1 << 16 }; /* with more whole-block records, a freed block loses its record */
 #define CHUNK ((size_t)64 << 10)
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once host_bytes reaches this number */
 struct weir_records_chunk {
@@ -182,7 +182,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
     }
 }
 
-/* Returns 1 if look-ups of all addresses in the block find its record, else 0. */
+/* Returns 1 if look-ups of each page of a slab, or of a whole block's first page, find the record `s`, else 0. */
 static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 

@@ -47,7 +47,7 @@ struct weir_cache;
 
 /* The record of a slab, or of a whole block, which has no slots.  The three parts lie on separate cache lines. */
 struct weir_slab {
-    _Alignas(64) _Atomic uint64_t base; /* of a block above 512 KiB, valid only while it is live */
+    _Alignas(64) _Atomic uint64_t base; /* for whole blocks above 512 KiB, valid only while live */
     _Atomic size_t bytes;               /* 0 for a whole block that was returned to the engine */
     _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL */
     union {
@@ -60,7 +60,8 @@ struct weir_slab {
     uint32_t slots;
     _Atomic uint64_t asked; /* the bytes requested for a live whole block, else 0 */
 
-    /* The lock of the cache that owns the slab guards the next five fields. */
+    /* The lock of the cache that owns the slab, or whose inbox has the whole block, guards the next five fields.
+     * weir_caches.lock guards the fields of a slab without an owner. */
     _Alignas(64) struct weir_slab *next; /* the next record in a list */
     struct weir_slab *prev;
     uint32_t idle;  /* the number of slots in the slab's free list */

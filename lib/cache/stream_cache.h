@@ -4,7 +4,7 @@
  *
  * Hits touch no memory that another stream's thread writes.  A cache's lock is biased to the thread that uses the
  * stream, and guards all fields that are not atomic.  Locks: a thread takes `flushing` before any other lock.  A thread
- * that holds `lock` may take one more: the lock of the engine, the block table or a cache.  A thread that holds a
+ * that holds `lock` may take one more: the lock of the engine, the page map or a cache.  A thread that holds a
  * cache's lock calls nothing that may block, and takes only the lock of the cache's remote-free queue.
  *
  * Glossary: page_map.h; and
@@ -14,7 +14,7 @@
  *   remote     a slot of another cache's slab that was freed on this stream, and may serve this stream's requests
  *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream
  *   flushed    removed from a cache to return to the engine
- *   stranded   flushed, but without an event: only a wait for the whole device allows its reuse
+ *   stranded   flushed, but without an event: only a wait for the device allows its reuse
  *   deferred   work that hits leave to a slower call: `due` maintenance, and the check whether a capture has ended
  */
 #ifndef WEIR_STREAM_CACHE_H
@@ -114,7 +114,7 @@ struct weir_cache {
     /* Calls that allocate or free change these fields under `lock`.  Other threads may read the atomic fields. */
     int is_ready;            /* if 0, the fast path must not use the cache */
     _Atomic uint64_t hits;   /* the requests that the cache served */
-    _Atomic uint64_t misses; /* the requests on the stream that the cache could not serve */
+    _Atomic uint64_t misses; /* the requests on the stream that succeeded, but are not hits */
     _Atomic uint64_t frees;
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
     /* The bytes that were allocated on the stream minus the bytes that were freed on it, which may be negative. */
@@ -122,7 +122,7 @@ struct weir_cache {
     /* For each size class, a list of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* `room` limits inbox_bytes while `lacked` equals the engine's count of requests that found no idle memory. */
+    /* `room` limits inbox_bytes while `lacked` equals the engine's count of requests that found no free memory. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -303,7 +303,7 @@ struct weir_caches {
     uint64_t idle_ns; /* the time after which a cache returns unused memory */
 
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
-    _Atomic uint64_t captured_allocs, captured_frees; /* count calls during captures */
+    _Atomic uint64_t captured_allocs, captured_frees; /* count calls on captured streams */
 
     pthread_mutex_t flushing; /* held during a flush of all caches */
     pthread_mutex_t lock;     /* guards the fields below */
@@ -312,7 +312,7 @@ struct weir_caches {
     size_t default_streams;      /* the number of caches of default streams that are not bound */
     size_t cached;               /* the number of caches that have served a stream */
     struct weir_order order;     /* keeps freed slots until their stream work has completed */
-    struct weir_flushed stranded; /* reusable only after a wait for the whole device */
+    struct weir_flushed stranded; /* reusable only after a wait for the device */
     size_t stranded_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
@@ -454,7 +454,7 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
 /* Returns blocks to the engine, as freed on the stream `id`.  Returns 1 if weir should record an event on the stream,
  * else 0.  The caller holds no cache's lock.  If the driver orders reuse, the caller holds f->lock, which is released
- * meanwhile.  A block that the driver cannot free in stream order is kept until a wait for the whole device. */
+ * meanwhile.  A block that the driver cannot free in stream order is kept until a wait for the device. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
@@ -471,10 +471,10 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
                               uint64_t id);
 /* Puts a slot into the free list of its slab, after all work on the slot has completed.  The caller holds f->lock. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Keeps flushed memory from reuse until the next wait for the whole device.  The caller holds f->lock. */
+/* Keeps flushed memory from reuse until the next wait for the device.  The caller holds f->lock. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
-/* Returns some freed slots to their slabs, if all work on the slots has completed.  The caller holds f->lock. */
+/* Queries up to 8 batches of freed slots, to save time, and returns the completed slots.  The caller holds f->lock. */
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
