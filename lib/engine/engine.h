@@ -56,7 +56,7 @@ struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
     /* Results of the mapped and bfc engines.  `room`: the bytes that may be freed on the stream before weir must record
-     * an event there.  `lacked`: the number of requests so far that found no idle memory. */
+     * an event there.  `lacked`: the number of requests so far that found no free memory for their stream. */
     uint64_t room, lacked;
     /* A counter of calls that are passing blocks to the engine, or NULL.  heap.c subtracts 1 after the frees. */
     _Atomic uint32_t *moving;
@@ -242,8 +242,8 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that found no idle memory, plus the number of the program's signals of low memory.  Each
-     * large free reads this field, so requests must not write to its cache line. */
+    /* The number of requests that found no free memory for their stream, plus the program's signals of low memory.
+     * Each large free reads this field, so requests must not write to its cache line. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -260,7 +260,7 @@ struct weir_engine {
         _Atomic uint64_t reserved;
         /* The bytes in live blocks, and their peak.  For the pool and direct engines, the caches subtract frees. */
         _Atomic uint64_t in_use, most_in_use;
-        /* Bytes that were freed without an event.  No request may reuse them before a wait for the whole device. */
+        /* The bytes of quarantined blocks (heap.h).  No stream may reuse them before a wait for the device. */
         _Atomic uint64_t quarantined;
         /* Each block so far lies in [low, high).  Without caches, the pool and direct engines do not set the bounds. */
         _Atomic uint64_t low, high;

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* The id of h->quarantine, an invented stream for blocks that are freed without an event.  No stream has this id. */
+/* The id of h->quarantine, an invented stream for quarantined blocks (heap.h).  No real stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
 /* If no idle memory fits, a request queries this many events at first, and all events if no memory fits even then. */
@@ -100,7 +100,7 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* After a wait for the whole device, makes memory usable that was freed without an event, up to free `sequence`. */
+/* After a wait for the device, makes the memory of quarantined blocks usable, up to the free number `sequence`. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -141,7 +141,7 @@ int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequenc
 
 /* ---- freeing blocks ---- */
 
-/* Frees a block without an event.  No stream may reuse the block's memory before a wait for the whole device. */
+/* Quarantines a freed block.  No stream may reuse the block's memory before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
     weir_status status = free_live_block(h, block, &h->quarantine, h->quarantined + 1, &was);

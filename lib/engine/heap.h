@@ -49,9 +49,10 @@ struct weir_heap {
     /* The start of each part of the address range, and the end of the last part.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes of all blocks so far that were freed without an event; also the number of the last such free. */
+    /* The bytes of all blocks so far that were quarantined; also the number of the last such free. */
     uint64_t quarantined;
-    /* The record of an invented stream on which weir frees all blocks that are freed without an event. */
+    /* An invented stream.  weir quarantines a block, by a free on this stream, if weir cannot record the free or an
+     * event after the free on the real stream. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
@@ -64,7 +65,7 @@ struct weir_backing {
     size_t step_bytes; /* the bytes of one step of background growth, or 0 for none */
     unsigned traits;   /* the traits WEIR_ENGINE_... of its engine */
     void (*close)(struct weir_heap *h);
-    /* Takes memory from the device, or moves idle memory, for a request that fits in no idle memory. */
+    /* Takes memory from the device, or moves idle memory, for a request that found no free memory for its stream. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
@@ -85,13 +86,13 @@ void weir__heap_drop(struct weir_heap *h);
 
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
 
-/* Records that a request found no idle memory.  The next call on each stream then records an event after its frees. */
+/* Counts a request that found no free memory for its stream.  Each stream's next call then records an event. */
 void weir__heap_count_lack(struct weir_heap *h);
 /* Queries up to `most` events, without a wait.  Returns 1 if freed memory has become usable on all streams, else 0. */
 int weir__heap_query_events(struct weir_heap *h, size_t most);
-/* Makes all freed memory available to all streams, after a wait for the whole device. */
+/* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the whole device if `must` is set or memory was freed without an event.  Releases the heap's lock during
+/* Waits for the device if `must` is set or memory was freed without an event.  Releases the heap's lock during
  * the wait.  Afterwards, all memory that was freed before the wait is available to all streams. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
 /* Returns 1 if other streams may wait (cuStreamWaitEvent) for the free number `sequence` on the stream `id`, else 0. */

@@ -467,7 +467,7 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
         w->missing = SIZE_MAX;
 }
 
-/* ---- requests that fit in no idle memory ---- */
+/* ---- requests that found no free memory for their stream ---- */
 
 /* Maps the memory that is missing in the window.  Memory that stream work may still use moves only for a stream with an
  * id, and not to an address that the request names. */

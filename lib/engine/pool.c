@@ -4,7 +4,7 @@
  * The driver places blocks, orders their reuse and grows the pool.  weir switches internal dependencies off, with which
  * an allocation may wait for another stream's work, or may block the host.
  *
- * The driver grows the pool only if no memory in it is idle.  So, to grow the pool, weir allocates temporary blocks
+ * The pool grows only if a request fits in no usable memory.  So, to grow the pool, weir allocates temporary blocks
  * (probe blocks) on `grow_stream` until the pool has the target size, and then frees the probe blocks.
  *
  * Driver 11.2 does not report a pool's reserved and used bytes.  The engine then records each block's size in a table,
@@ -385,7 +385,7 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the empty superblocks whose work has completed, or all of them after a wait for the whole device (all_done). */
+/* Frees the empty superblocks whose work has completed, or all of them after a wait for the device (all_done). */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 

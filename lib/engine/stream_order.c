@@ -11,7 +11,7 @@
 enum {
     /* weir records an event after each of a stream's first frees, since the stream may end after any call. */
     FIRST_FREES = 16,
-    /* After a request has found no idle memory, weir records more events during this number of frees. */
+    /* After a request has found no free memory for its stream, weir records more events during this number of frees. */
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
@@ -419,7 +419,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 }
 
 /* Returns 1 if the stream is non-blocking, else 0.  A blocking stream may depend on the legacy stream even if
- * cuStreamQuery returns 0.  A query of the stream's flags would break a capture (both: H200, driver 580). */
+ * cuStreamQuery returns 0.  A query of a captured stream's flags would break its capture (both: H200, driver 580). */
 static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 

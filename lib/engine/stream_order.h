@@ -29,7 +29,8 @@ struct weir_order_stream;
  * is about to be freed.  The callback must not call this file's functions. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
-/* The owner's callback, which makes a freed block usable.  It may not call weir__order_defer, weir__order_complete. */
+/* The owner's callback, which makes a freed block usable.  It must not call this file's functions that defer or end
+ * frees: weir__order_defer, weir__order_complete, weir__order_observe_all, weir__order_close. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 /* MARKED: the stream has a pending event.  OPEN: it has frees without an event.  QUIET: all its frees are complete. */
@@ -49,7 +50,7 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of these `open` frees */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The lowest value of `net_bytes` at an event.  Starts again after a request has found no idle memory. */
+    /* The lowest `net_bytes` at an event.  Starts again after a request has found no free memory for its stream. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
     /* The number of last bursts (calls in a row on the stream) with events for most frees, up to MOST_DOUBLINGS. */
@@ -78,7 +79,7 @@ struct weir_order {
     uint64_t calls;        /* the number of calls on all streams so far */
     int several;           /* set once a second stream, or an unknown one (id 0), has called */
     int always_due;        /* set by the owner while each free needs an event at once */
-    uint64_t lacked;       /* the number of requests so far that found no idle memory */
+    uint64_t lacked;       /* the number of requests that found no free memory for their stream */
     uint64_t strict_until; /* weir records more events while `sequence` is below this number */
     /* weir should record an event only after at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
@@ -136,7 +137,7 @@ void weir__order_set_several(struct weir_order *o);
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
 /* Returns the bytes that the stream may free before an event is necessary.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
-/* Records that a request found no idle memory.  weir then records an event on each stream in the stream's next call. */
+/* Counts a request that found no free memory for its stream.  weir then records an event in each stream's next call. */
 void weir__order_count_lack(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
@@ -156,9 +157,9 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Makes memory freed on the stream available to others, on any thread.  The stream must exist and be in no capture. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Records that all frees have completed, also of blocks that several streams use, after a wait for the whole device. */
+/* Records that all frees have completed, also of blocks that several streams use, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
-/* Records that all frees with numbers up to `sequence` have completed, after a wait for the whole device. */
+/* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records an event on `stream`; `id` may be 0 (unknown).  The caller later passes the event to weir__order_recycle. */

@@ -3,7 +3,7 @@
  *
  * While only the superblock's stream frees its slabs, this stream may reuse a freed slab at once, and weir frees the
  * empty superblock on this stream.  If another stream frees a slab (after a stream handle was reused), no further slab
- * is allocated in the superblock, and weir frees the superblock after a wait for the whole device.
+ * is allocated in the superblock, and weir frees the superblock after a wait for the device.
  */
 #ifndef WEIR_SUPERBLOCKS_H
 #define WEIR_SUPERBLOCKS_H
@@ -46,10 +46,10 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
  * fails, and then subtracts its size from `idle`.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 after a device-wide wait.
+/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 after a device wait.
  * The caller frees the superblock, or adds it again if the driver fails, and then subtracts its size from `idle`. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if an empty superblock can be freed only after a wait for the whole device, else 0. */
+/* Returns 1 if an empty superblock can be freed only after a wait for the device, else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
