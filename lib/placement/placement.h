@@ -173,8 +173,8 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes chunks that the stream has freed up to the sequence s->observed free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to a stream's record, which the caller can then free.  All frees of the stream must have
- * completed, and no chunk may still be tagged with the stream, unless the caller destroys the placement next. */
+/* Removes all pointers to a stream's record, which the caller can then free.  The number s->observed must cover all
+ * frees of the stream, and no chunk may be tagged with the stream, unless the caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);

@@ -50,7 +50,8 @@ struct chunk {
     };
 };
 
-/* When a chunk was freed, and by which stream.  If all streams may use the chunk, only `sequence` is valid. */
+/* When a chunk was freed, and by which stream.  The fields `owner`, `older` and `newer` are valid only for TAGGED
+ * chunks.  A live block's `sequence` may be OLD. */
 struct chunk_tag {
     uint64_t sequence; /* the number of the latest free; 0 if every stream may use the chunk */
     struct weir_placement_owner *owner; /* all free chunks that only this chunk's stream may use */
