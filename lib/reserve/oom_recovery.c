@@ -86,7 +86,7 @@ static int could_fit(const struct recovery *c) {
            idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
-/* Flushes the caches and the guard (guard.h), after a wait for the whole device.  Returns 1 on success, else 0. */
+/* Flushes the caches and the guard (guard.h), after a wait for the device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
@@ -109,7 +109,7 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Polls freed blocks that stream work may still use, without blocking, since the work may wait for this thread. */
+/* Polls freed blocks that work may still use.  The polls do not wait for the work, which may wait for this thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;

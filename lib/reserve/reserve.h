@@ -11,7 +11,7 @@
  * Waits for the device only if `may_wait' is set.  Returns the released bytes.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
-/* Flushes idle memory to the engine, after a wait for the whole device.  The caller must hold no lock. */
+/* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
 /* Makes the layer above the allocator, such as a framework's pool, free unneeded memory, if all work on the memory has
