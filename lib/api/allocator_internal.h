@@ -104,7 +104,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocates a block on a bound default stream of the primary context.  `id` is the stream's id. */
+/* Allocates a block on a bound default stream, with the id `id`, of the primary context.  `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
 /* Writes the text of weir_ipc_make() for the blocks that contain the `most` bytes from `address` on. */

@@ -55,7 +55,7 @@ int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
-/* Frees a block of the caches if no slow path is set (slow_path.h).  Returns 1 if the block was freed, else 0. */
+/* Frees a block of the caches, if no slow path except WEIR_SLOW_PATH_OOM is set.  Returns 1 if it was freed, else 0. */
 int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* Frees a block.  All streams must have completed their work on the block. */
