@@ -58,7 +58,7 @@ enum {
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* Offsets of the bytes in the file `board` that the recorder and the first recorded process lock. */
+/* In the file `board`, the recorder locks byte 0, and process N (from 1 on) locks byte WEIR_RECORD_LOCK_FIRST + N. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {

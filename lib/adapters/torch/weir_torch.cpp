@@ -243,7 +243,7 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // A workspace of *largest bytes fits into free memory of the device, or into idle memory of weir.
+        // Raises *largest to the device's free bytes or to weir's idle bytes, since a workspace may use either memory.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
