@@ -49,9 +49,9 @@ struct weir_heap {
     /* The start of each part of the address range, and the end of the last part.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes of all blocks so far that were freed without an event; also the number of the last such free. */
+    /* The bytes of all blocks so far that were freed without an event.  The sum is also the last such free's number. */
     uint64_t quarantined;
-    /* The record of an invented stream on which weir frees all blocks that are freed without an event. */
+    /* A record of no real stream.  weir frees a block here if no event can be recorded after the block's free. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
@@ -77,10 +77,10 @@ struct weir_backing {
 
 /* ---- functions of heap.c that backings call ---- */
 
-/* Opens a heap without memory and addresses.  The backing must add addresses before the first request. */
+/* Opens a heap without memory and addresses.  Its source of memory, `backing`, adds addresses before any request. */
 weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
                             struct weir_heap **out);
-/* Frees all host memory of a heap whose backing is closed. */
+/* Frees all host memory of a heap, after backing->close has released all device memory. */
 void weir__heap_drop(struct weir_heap *h);
 
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);
