@@ -8,7 +8,7 @@
 
 /* ---- growth by new regions ------------------------------------------------------------------- */
 
-/* Allocates a region of *bytes bytes, or of 2 MiB (a page of cuMemAlloc) if its address does not suit the caches. */
+/* Allocates a region of *bytes, or of 2 MiB if it does not start at a multiple of WEIR_PAGE, which the caches need. */
 static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
@@ -141,7 +141,7 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Since cuMemFree waits, modes other than WAIT need a single stream whose frees have completed. */
+/* Frees idle regions.  Since cuMemFree waits, only WAIT does so if several streams have called or frees are pending. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -171,7 +171,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     }
     room = weir__size_subtract(weir__engine_limit(&h->e), h->total - idle);
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* A region smaller than 2 MiB (a page of cuMemAlloc) may have an address that the caches cannot use. */
+    /* A region smaller than 2 MiB might not start at a multiple of WEIR_PAGE, which the caches need. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < WEIR_DRIVER_PAGE ? 0 : added;
 }
 

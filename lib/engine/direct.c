@@ -43,7 +43,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block.  If its address does not suit the caches, allocates at least 2 MiB (a driver page) instead. */
+/* Allocates a block.  If the caches are on and the address is no multiple of WEIR_PAGE, allocates 2 MiB or more. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -61,7 +61,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
         return status;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Records no event for this growth, since there would be one for each block. */
+    /* Does not log this growth, since the log would have an entry for each block. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);

@@ -23,7 +23,7 @@ struct weir_async {
     CUstream joined; /* the stream on which weir frees blocks that several streams use, or NULL */
 };
 
-/* Destroys the stream `joined`.  If the caller destroys a pool next, all frees on `joined` must have completed. */
+/* Destroys async->joined.  If the caller then destroys a pool, the pool's frees on this stream must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is
@@ -38,9 +38,9 @@ CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Frees a block of the driver on `stream`, or on weir's stream `joined` if other streams use the block.  If `stream` is
- * being captured, frees only a block of the same capture that no other stream uses; else returns E_CAPTURE.  Returns
- * E_NOT_OWNED if the driver does not know the block.  May be called while another thread captures a stream. */
+/* Frees a block of the driver on `stream`, or on async->joined if `uses` is not NULL.  If `stream` is being captured,
+ * returns E_CAPTURE unless `uses` is NULL and the block was allocated in this capture.  Returns E_NOT_OWNED if the
+ * driver does not know the block.  May be called while another thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -94,10 +94,10 @@ struct weir_nodes {
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* Allocates a block inside the CUDA graph into which r->stream is being captured.  An error leaves the capture valid.
- * Returns E_CAPTURE if the driver (before 11.4) or the device cannot, or under `weir run`: there the driver does. */
+ * Returns E_CAPTURE if the driver (before 11.4) or the device cannot do so, and always under `weir run`. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to later blocks in graphs.  Destroys `pool` if possible, since its devices are fixed. */
+/* Changes a device's access to later blocks in graphs.  Tries to destroy nodes->pool, whose devices cannot change. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

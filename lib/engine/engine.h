@@ -29,7 +29,7 @@
 /* cuMemAlloc maps memory in pages of this size.  Several smaller blocks share a page, at multiples of 512 bytes. */
 #define WEIR_DRIVER_PAGE ((size_t)2 << 20)
 
-/* Returned by `free_batch` if the blocks are freed, and if the caller should now record an event, for other streams. */
+/* Returned by `free_batch` if the blocks are freed and an event is due, which the caller should now record. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
 /* Values of `id` in `free_batch`: all work on the blocks has completed (OBSERVED), or the stream is unknown. */
@@ -58,7 +58,7 @@ struct weir_freed {
     /* Results of the mapped and bfc engines.  `room`: the bytes that may be freed on the stream before weir must record
      * an event there.  `lacked`: the number of requests so far that found no free memory for their stream. */
     uint64_t room, lacked;
-    /* A counter of calls that are passing blocks to the engine, or NULL.  heap.c subtracts 1 after the frees. */
+    /* The caller's counter of threads that are freeing blocks here, or NULL.  heap.c subtracts 1 after these frees. */
     _Atomic uint32_t *moving;
 };
 
@@ -67,7 +67,7 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The block's address, 0 for any address, or WEIR_ENGINE_FAR.  If the address is not free, the request fails. */
+    /* The block's address, which must be free; or 0 for any, WEIR_ENGINE_FAR for one far from all blocks. */
     uint64_t at;
     weir_stream stream;
     /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not being captured. */
@@ -146,7 +146,7 @@ enum {
 struct weir_survey {
     unsigned what;
     uint64_t id; /* the caller's stream, or 0 if unknown */
-    /* Cached bytes that the caller will release to the device before its next request, so that `largest` is higher. */
+    /* The cached bytes that the caller will release to the device before its next request. */
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
@@ -174,7 +174,7 @@ enum weir_trim_mode {
     /* Records an event after the frees on `stream`, if one is due.  The stream must not be in a capture. */
     WEIR_TRIM_MAINTAIN,
     /* Makes memory that was freed on the stream `id` available to other streams.  The stream must exist and must not be
-     * in a capture.  If `id` is 0, does nothing, but returns WEIR_E_BUSY if the engine's lock is held. */
+     * in a capture.  If `id` is 0, only tests the engine's lock, and returns WEIR_E_BUSY if the lock is held. */
     WEIR_TRIM_PUBLISH,
     /* Releases idle memory that stream work no longer uses, until at most `keep` bytes are reserved.  Does not wait. */
     WEIR_TRIM_COMPLETED
@@ -202,7 +202,7 @@ struct weir_event_sink {
 };
 
 enum {
-    /* The driver releases memory without a wait.  The caller must wait for the device before it closes the engine. */
+    /* The driver releases memory without a wait, so the caller itself must wait for the device before `close`. */
     WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse.  Without this trait, the driver does. */
     WEIR_ENGINE_SUBALLOCATES = 2,
@@ -219,10 +219,10 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` (or NULL) lists other streams that use the block.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks on the stream `id`, although the current call may be on another stream.  If `id` is
-     * WEIR_ENGINE_OBSERVED, as always for the pool and direct engines, the work on the blocks has completed. */
+    /* Frees live blocks on the stream `id`.  The current call may be on another stream.  If `id` is
+     * WEIR_ENGINE_OBSERVED, all work on the blocks has completed.  The pool and direct engines get no other id. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
-    /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
+    /* Grows reserved memory to `target` bytes or more, and later calls to `goal`.  `cause` is a WEIR_EVENT_ value. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
@@ -232,7 +232,7 @@ struct weir_engine_ops {
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Calls visit->show under the lock for each object of visit->what.  Returns their number, -1 if not supported. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Releases all memory.  Unless the device is lost, all blocks are freed, and no stream work may still use them. */
+    /* Releases all memory.  Unless the device is lost, the caller has freed all blocks, and no work may use them. */
     void (*close)(struct weir_engine *e);
 };
 
@@ -258,7 +258,7 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  For the pool and direct engines, the caches subtract frees. */
+        /* The bytes in live blocks, and their peak.  In the pool and direct engines, the caches subtract frees here. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of quarantined blocks (heap.h).  No stream may reuse them before a wait for the device. */
         _Atomic uint64_t quarantined;
@@ -346,7 +346,7 @@ static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t ba
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
-/* Adds a new block to `seen`.  The pool and direct engines call this function if the allocator has caches. */
+/* Adds a new block to the figures in e->seen, for the pool and direct engines. */
 static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 
@@ -363,7 +363,7 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for one object.  Returns 1. */
 int weir__visit_show(const struct weir_visit *visit, uint64_t base, size_t bytes);
-/* Adds freed bytes that work on `stream` may still use to the report. */
+/* Adds `bytes` to survey->pending, for freed memory that work on `stream` may still use. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

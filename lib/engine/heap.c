@@ -13,7 +13,7 @@
 /* If no idle memory fits, a request queries this many events at first, and all events if no memory fits even then. */
 enum { MOST_QUERIES = 32 };
 
-/* A free of a block that several streams use also queries this many earlier such frees, so that they do not pile up. */
+/* Each free of a block that several streams use queries the events of this many earlier such frees. */
 enum { DEFERRED_QUERIES = 2 };
 
 /* weir should record an event only after frees of at least 1/EVENT_FRACTION of the heap's memory. */
@@ -35,7 +35,7 @@ void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
 
 /* ---- helpers of frees and requests ---- */
 
-/* Frees a block for reuse on `s`, or on all streams if `s` is NULL.  NULL and &h->quarantine need no host memory. */
+/* Frees a block for reuse on `s`, or on all streams if `s` is NULL.  If `s` is h->quarantine, needs no host memory. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -54,7 +54,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
 
-    /* Above the release threshold, each free needs an event, so that the next trim can release the memory. */
+    /* If reserved memory exceeds the threshold, each free gets an event, which a trim needs to release the memory. */
     h->order.always_due =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
@@ -160,7 +160,7 @@ static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
     struct weir_placement_block was;
     weir_status status;
 
-    /* Does not merge the block with memory freed before an event, since other streams may soon reuse that memory. */
+    /* Does not merge the block with memory freed before the last event, which other streams can reuse sooner. */
     if (on->net_bytes <= on->net_low && on->open == 0)
         weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
     status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
@@ -396,7 +396,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
 
-    /* On the legacy stream, the driver returns error 906 during another stream's capture.  Then the request fails. */
+    /* During another stream's capture, a request on the legacy stream fails (CUDA_ERROR_STREAM_CAPTURE_IMPLICIT). */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status == WEIR_OK && !r->id)
@@ -543,7 +543,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* The heap's lock keeps concurrent changes in one order, for mapped memory and for blocks inside CUDA graphs. */
+    /* Still holds the heap's lock, so that concurrent calls change mapped memory and blocks of graphs in one order. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -552,7 +552,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- queries about memory ---- */
 
-/* Finds the next chunk, in descending parts of the address range.  Returns 1 on success, 0 after the last chunk. */
+/* Finds the chunk after *span in the part *kind of the address range or a lower part.  Returns 1 on success, else 0. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -560,7 +560,7 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and adds idle memory to the report.  Returns the size of the stream's largest free chunk. */
+/* Queries all events, and adds idle memory to *out.  Returns the size of the largest chunk that out->id may use. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
     uint64_t end = 0, run = 0; /* the current run of adjacent idle memory */
@@ -730,7 +730,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->nodes.access = setup->device->access;
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, a stream need not prefer the chunks that the stream itself has freed. */
+    /* If streams may wait for each other, others can use tagged chunks, too, so a request need not save clean ones. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -78,10 +78,10 @@ struct weir_backing {
 
 /* ---- functions of heap.c that backings call ---- */
 
-/* Opens a heap without memory and addresses.  The backing must add addresses before the first request. */
+/* Opens a heap without memory and addresses.  Its source of memory, `backing`, adds addresses before any request. */
 weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
                             struct weir_heap **out);
-/* Frees all host memory of a heap whose backing is closed. */
+/* Frees all host memory of a heap, after backing->close has released all device memory. */
 void weir__heap_drop(struct weir_heap *h);
 
 void weir__heap_set_total(struct weir_heap *h, uint64_t total);

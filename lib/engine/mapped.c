@@ -21,7 +21,7 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range, in multiples of the device's memory.  A growing block soon fits in no free gap. */
+/* The size of the address range, in multiples of the device's memory.  Each growing block needs new addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* Small requests get 1/ADDRESSES_SMALL of the address range, requests that name an address 1/ADDRESSES_APART. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
@@ -34,7 +34,7 @@ struct weir_mapped_file {
     uint64_t name;
 };
 
-/* The number of exports so far, which is also the `name` of the latest exported descriptor. */
+/* The number of exports so far, from which each new export gets its weir_mapped_file.name. */
 static _Atomic uint64_t export_count;
 
 /* Returns 1 if the process has no free file descriptor, else 0.  The driver's error does not show this cause. */
@@ -126,7 +126,7 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation, or lets unmap_alias() release it later.  The caller has called reserve_entries(). */
+/* Releases a physical allocation, at once or after its last unmapping.  Needs room for one more entry in g->aliases. */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -196,7 +196,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for new entries, and one of background growth, in g->handles and g->aliases.  Returns 0 on failure. */
+/* Makes room in g->handles and g->aliases for new entries, and one for background growth.  Returns 0 on failure. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -354,7 +354,7 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Removes the idle memory that will move, the highest address first, so that free pieces keep their start addresses. */
+/* Detaches idle memory that will move, the highest first, since g->pieces stays valid only below detached memory. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -379,7 +379,7 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Carries out a plan.  `state` is the worst state in its window.  The caller has entered the device's context. */
+/* Carries out the plan in g->moves.  `state` is its window's `state`.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h), after;
@@ -387,7 +387,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     weir_status status;
     int pending = 0;
 
-    /* If a step fails, each physical allocation of the plan may still need an entry in g->handles or g->aliases. */
+    /* Each step adds at most one entry to g->handles and two to g->aliases, even if the step fails. */
     if (!reserve_entries(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = create_planned(h, r);
@@ -412,7 +412,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
         weir__heap_update_peak(h);
         weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                             weir__device_elapsed_ns(h->e.device, started), after);
-        /* Mapping failed after weir had unmapped idle memory to move it.  So weir has released this memory. */
+        /* Reserved memory has fallen, since weir released idle memory that it had unmapped but could not map again. */
     } else if (after < before) {
         weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                             weir__device_elapsed_ns(h->e.device, started), after);
@@ -469,8 +469,8 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
 
 /* ---- requests that found no free memory for their stream ---- */
 
-/* Maps the memory that is missing in the window.  Memory that stream work may still use moves only for a stream with an
- * id, and not to an address that the request names. */
+/* Maps the memory that is missing in the window.  If the request names an address, or its stream has no id, does not
+ * move idle memory that pending work may use. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;
@@ -481,13 +481,13 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* Makes weir record events on all streams soon, since memory without a later event cannot move to this address. */
+    /* Makes weir record events soon.  Only after an event can freed memory move to an address that a request names. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
-/* Adds 1/TIME_PART of the time since the last call to the budget of driver time.  Called before work for a request. */
+/* Adds 1/TIME_PART of the time since the last call to g->budget.  Called before a request maps or moves memory. */
 static void raise_budget(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -584,7 +584,7 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped end of the part `kind` of the address range.  Returns 1 on success, 0 if no addresses are left. */
+/* Finds the unmapped addresses at the end of the address range's part `kind`.  Returns 1 on success, else 0. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -720,7 +720,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
         return status;
     placed =
         weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
-    /* NO_FIT means that the new memory has become the end of a free chunk that starts below w.base. */
+    /* The result is NO_FIT if no free chunk starts at w.base, since the new memory has joined a lower free chunk. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }

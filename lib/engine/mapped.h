@@ -15,35 +15,35 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define GRANULARITY ((size_t)512)
-/* Requests of up to SMALL bytes have their own addresses, since a small live block would keep large memory reserved. */
+/* Blocks of up to SMALL bytes lie apart from larger ones, since a small live block would keep large memory reserved. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the engine's address range */
 
 /* The constants of growth and moves (bench/results/packing-model-2026-11-30.txt).  The driver takes about 35 us to
  * create and map a physical allocation, and 50 us to move one (H200, driver 580). */
 
-/* The initial budget of driver time for growth and moves, in ns.  With half this budget, programs reserved 1/3 more. */
+/* The initial value of weir_mapped_range.budget, in ns.  Half of this value made programs reserve 1/3 more memory. */
 #define CREDIT_NS INT64_C(20000000)
-/* Each GiB of growth to a new peak adds this many ns to the budget of driver time, up to CREDIT_NS. */
+/* Each GiB of growth to a new peak adds this many ns to weir_mapped_range.budget, up to CREDIT_NS. */
 #define EARNED_NS INT64_C(2000000)
-/* The budget of driver time gains 1/TIME_PART of elapsed time, so moves of memory slow a program by at most 1 %. */
+/* weir_mapped_range.budget gains 1/TIME_PART of elapsed time, so moves of memory slow a program by at most 1 %. */
 enum { TIME_PART = 100 };
-/* The maximum of the budget of driver time, in ns.  Successive moves of memory delay requests by at most this time. */
+/* The maximum of weir_mapped_range.budget, in ns.  Consecutive moves of memory delay requests by at most this time. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* Each chunk that a request examines lowers the budget by this many ns, since requests with many chunks are slow. */
+/* weir__mapped_survey() lowers weir_mapped_range.budget by this many ns for each chunk that it examines. */
 #define SURVEYED_NS 10
-/* Until the budget of driver time is used up, a new physical allocation has 1/FINE_PART of the reserved bytes. */
+/* While weir_mapped_range.budget is above 0, a new physical allocation has the size of reserved memory / FINE_PART. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may outlive a trim.  With 64 MiB, trims left 1/5 of memory idle. */
+/* The largest physical allocation for blocks that may still be live at the next trim (weir__mapped_may_last()). */
 #define LASTING_MOST (32 * MIB)
 /* The number of bits in `lasting`, a set of block sizes.  Several sizes may share a bit. */
 enum { LASTING_BITS = 4096 };
-/* If the budget of driver time is used up, new physical allocations are COARSE times as large, for fast growth. */
+/* If weir_mapped_range.budget is used up, new physical allocations are COARSE times as large, for fast growth. */
 enum { COARSE = 4 };
 
-/* A physical allocation may move only if stream work may still use at most TAGS of its free chunks. */
+/* A physical allocation with more than TAGS free pieces that pending work may use does not move. */
 enum { TAGS = 8 };
 
 struct weir_mapped_file;
@@ -55,7 +55,7 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* `spare`: 1 if the memory may move.  `state`: the worst state of its free pieces, from ALIAS (worst) to CLEAN. */
+    /* `spare`: 1 if the memory may move.  `state`: the lowest state of its free pieces (ALIAS to CLEAN, see below). */
     int spare, state;
     size_t piece, tags; /* the first free piece; the number of pieces that work may still use */
 };
@@ -75,7 +75,7 @@ struct weir_mapped_alias {
     /* the physical allocation's file descriptor; NULL if it has none, or is also mapped at other addresses */
     struct weir_mapped_file *file;
     size_t tags;
-    /* each stream's last free at the old addresses, which weir unmaps after these frees have completed */
+    /* The last free of each stream at these old addresses.  weir unmaps them after all these frees have completed. */
     struct weir_mapped_tag tag[TAGS];
 };
 
@@ -101,11 +101,11 @@ struct weir_mapped_piece {
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    /* the worst state (ALIAS is worst) of the idle memory in the window and beside the window */
+    /* the worst state, from BEHIND to CLEAN (best), that idle memory in the window may have */
     int state;
 };
 
-/* One step of a plan, which maps one physical allocation at to.base.  The allocation is new (and CLEAN) or idle. */
+/* One step of a plan, which maps a physical allocation at to.base.  A new physical allocation has the state CLEAN. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
     uint64_t from;  /* the address from which idle memory moves, or NOWHERE for new memory */
@@ -139,7 +139,7 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* The sizes of blocks that outlived the last trim above the release threshold, as bits (see lasting_bit()). */
+    /* The sizes of blocks that were still live after the last trim above the release threshold (see lasting_bit()). */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
@@ -170,7 +170,7 @@ static inline size_t fine_bytes(uint64_t total, size_t least, size_t most) {
     return weir__size_round_down(within(least, (size_t)(total / FINE_PART), most), PAGE);
 }
 
-/* Returns the index of a size's bit in `lasting`. */
+/* Returns the index of the bit that stands for blocks of this size in the bit set weir_mapped_range.lasting. */
 static inline unsigned lasting_bit(size_t bytes) {
     return (unsigned)((bytes + GRANULARITY - 1) / GRANULARITY * UINT64_C(0x9E3779B97F4A7C15) >>
                       32) %
@@ -179,13 +179,13 @@ static inline unsigned lasting_bit(size_t bytes) {
 
 /* ---- functions of mapped_plan.c ---- */
 
-/* Returns 1 if the budget of driver time allows moves of memory and small physical allocations, else 0. */
+/* Returns 1 if g->budget allows moves of memory and small physical allocations, else 0. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists the free and unmapped pieces of the address range in g->pieces, with their states (ALIAS...) for the stream
- * `id`.  If `id` is 0, the stream is unknown.  Returns 0 without host memory. */
+/* Lists the free and unmapped pieces of the address range in g->pieces, each with its state (ALIAS to UNMAPPED) for the
+ * stream `id`, or for an unknown stream if `id` is 0.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets `spare` to 1 for each physical allocation outside of *w whose pieces all have the state `least` or better. */
+/* Sets `spare` to 1 (may move) for each physical allocation outside of *w whose pieces all have a state >= `least`. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window of `bytes` bytes that needs the least new memory.  Sets w->missing to SIZE_MAX on failure. */
@@ -194,7 +194,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 /* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans what memory to map in *w.  Sets *planned to the bytes of new memory.  Returns 0 without host memory, else 1. */
+/* Plans in g->moves how to fill the window *w.  Sets *planned to the new bytes.  Returns 1 on success, else 0. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -73,7 +73,7 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the index after the last of the adjacent pieces from `i` on that have the state `state` or better. */
+/* Returns the end of the run of adjacent pieces from index `i`, in which each piece has a state >= `state`. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -83,7 +83,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Sets `spare` to 1 for each physical allocation in the adjacent pieces [i, end) that is outside of the window *w. */
+/* Sets `spare` to 1 for each physical allocation that lies in the pieces `i` to `end` - 1, and outside of *w. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
@@ -122,9 +122,9 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
     }
 }
 
-/* ---- windows: addresses for a request ---- */
+/* ---- choosing addresses for a request ---- */
 
-/* Computes the part of the unmapped piece `p` in the window, in whole pages.  Returns 0 if there is none, else 1. */
+/* Computes the part of the unmapped piece `p` that lies in *w, in whole pages.  Returns 0 if there is none, else 1. */
 static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                       uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -194,7 +194,7 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
             .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .state = CLEAN};
 }
 
-/* ---- the budget of driver time, and blocks that outlive a trim ---- */
+/* ---- limits of moves, and sizes of long-lived blocks ---- */
 
 int weir__mapped_has_budget(const struct weir_heap *h) {
     return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
@@ -213,7 +213,7 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 /* ---- sizes of new physical allocations ---- */
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  Small
- * sizes let other streams use more memory beside pending work, and let trims release more beside live blocks. */
+ * allocations can move or be released while blocks or pending work keep other memory in place. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -223,7 +223,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim, weir does not know which blocks will live long, so blocks share no physical allocation. */
+    /* Before the first trim, each block may live long and keep its physical allocation reserved, so none is shared. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));
@@ -254,7 +254,7 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of a new physical allocation for `want` to `most` bytes; the plan has `planned` new bytes so far. */
+/* Returns the size of the next physical allocation, for a gap of `want` to `most` bytes, after `planned` new bytes. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -262,7 +262,7 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
         unit = weir__size_smaller(unit, weir__size_larger(FINE_LEAST, want));
     if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);
-    /* Bytes above `want` must not raise reserved memory above the limit. */
+    /* More than the `want` missing bytes must not raise reserved memory above the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
                   weir__size_subtract(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
@@ -299,7 +299,7 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory to map from `at` to at least `to`, at most to `most`.  If `exact` is 1, new memory must end at `to`. */
+/* Plans memory from `at` to an end between `to` and `most`.  If `exact` is 1, new memory must end at `to`. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

@@ -29,7 +29,7 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest temporary block that makes the pool grow.  Its allocation holds the driver's lock for about 1 ms. */
+/* The largest block that weir allocates only to grow the pool.  The call holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -40,7 +40,7 @@ struct weir_pool_engine {
     /* The stream that grows the pool.  No work runs there, so every stream can reuse memory freed there at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The maximum of reserved memory: at least the limit, which was `ceiling_limit` when weir computed `ceiling`. */
+    /* `ceiling`: the most memory that weir lets the pool reserve, computed for the limit `ceiling_limit`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold;             /* the pool's release threshold; raised under `growing` */
     _Atomic uint64_t reserved_peak; /* the highest peak that the driver has reported */
@@ -52,9 +52,9 @@ struct weir_pool_engine {
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of probe blocks.  Never too low, since weir adds a block's bytes before the block's allocation. */
+    /* The bytes in `probe`.  Never too low, since weir adds a block's bytes before it allocates the block. */
     _Atomic uint64_t probe_bytes;
-    /* Set if `probe` also has the block of a failed request, which work on the device may still use. */
+    /* Set if work on the device may still use a block in `probe`, since the block is from a failed request. */
     int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
@@ -88,7 +88,7 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads or estimates an attribute of the driver's pool.  The caller has relaxed this thread's capture mode. */
+/* Reads or estimates an attribute of the driver's pool.  The caller has called weir__driver_relax(). */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -175,7 +175,7 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- the pool's statistics ---- */
 
-/* Returns the bytes of probe blocks and of unused memory for slabs.  The driver reports both as used memory. */
+/* Returns the bytes of weir's temporary blocks and of unused memory for slabs.  The driver counts both as used. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
@@ -187,7 +187,7 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
     uint64_t before = own_idle_bytes(p), used;
 
     if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
-        /* Subtracts the larger of two values, since other threads may free idle memory during the driver's call. */
+        /* Subtracts the larger of two counts of idle bytes, since other threads may free some between both counts. */
         return weir__size_subtract(used, weir__size_larger(before, own_idle_bytes(p)));
     }
     if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
@@ -223,7 +223,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Makes the blocks so large that half of p->probe uses up the pool's idle memory, and half is for growth. */
+        /* Half of the entries in p->probe must suffice for the pool's idle memory.  The other half is for growth. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -371,7 +371,7 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
 }
 
 /* Frees a superblock that was removed from the list, or adds it again if the driver fails.  Returns 1 on success, else
- * 0.  Lowers `idle` last, so that another thread's OOM recovery waits for the free. */
+ * 0.  Updates p->superblocks.idle only after the free, for which OOM recovery in another thread waits. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -413,12 +413,12 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Repeats only if reserved memory is reported and has fallen, and if no probe block is left. */
+        /* Trims again only if the driver reports that reserved memory has fallen, and if p->probe has no block. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates and frees idle memory on `grow_stream`, so that the next wait and trim release the memory. */
+        /* Moves idle memory to `grow_stream` by an allocation and a free there, so that the next trim releases it. */
         (void)raise_reserve(p, now + 1, UNIT, trimmable_bytes(p, now, keep), &ignored);
     }
 }
@@ -461,7 +461,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- allocating blocks ---- */
 
-/* Frees the block of a failed request.  If the driver fails, keeps the block in `probe`, and frees it later. */
+/* Frees the block of a failed request.  If the driver fails, adds the block to p->probe, to free it later. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
     int is_back;
@@ -479,7 +479,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Synchronizes the stream if it is idle, which takes no time, so that a trim can release memory freed on the stream. */
+/* Synchronizes the stream if it is idle.  Without this call, a trim cannot release memory freed on the stream. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -488,7 +488,7 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has exceeded the limit or failed.  The caller has relaxed this thread's capture mode. */
+/* Undoes a request that has exceeded the limit or failed.  The caller has called weir__driver_relax(). */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -496,13 +496,13 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* Updates p->ceiling, since the trim may have released more memory than the failed request had added. */
+    /* Updates p->ceiling (the maximum of reserved memory), which the trim may have left higher than reserved memory. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Replaces a misaligned block, which the driver returns only if the program itself also uses the pool (weir_pool). */
+/* Replaces a block whose address is no multiple of WEIR_PAGE.  Occurs only if the program itself also uses the pool. */
 static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
                                                                    struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -524,7 +524,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block.  A request with an id comes from the caches, which need an address at a multiple of WEIR_PAGE. */
+/* Allocates a block.  If r->id is set, the caches made the request, and need an address at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -550,7 +550,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a failed request.  Trims the pool, since the driver may have reserved all memory first (H200, driver 580). */
+/* Handles a failed request.  Trims the pool, which may have grown before the failure (H200, driver 580). */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -583,7 +583,7 @@ static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_predicts_failure(&p->e, r, r->bytes, idle);
 }
 
-/* Allocates a block, and records the pool's growth.  The caller has relaxed this thread's capture mode. */
+/* Allocates a block, and records the pool's growth.  The caller has called weir__driver_relax(). */
 static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);

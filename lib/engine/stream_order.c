@@ -15,14 +15,14 @@ enum {
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* While memory is short, weir records an event if a stream's live bytes fell by this times `least_event_bytes`. */
+    /* While memory is short, a stream's live bytes may fall by STRICT_FACTOR * least_event_bytes without an event. */
     STRICT_FACTOR = 4,
     /* The most bytes that all streams may free without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
-    /* If more than MOST_OPEN streams have frees without an event, each free gets one, so that weir can free records. */
+    /* If more than MOST_OPEN streams have frees without an event, weir records an event after each free of a stream. */
     MOST_OPEN = 128,
     MOST_DOUBLINGS = 2, /* the maximum of `covered_bursts` */
-    /* A stream's live bytes are near their minimum if they exceed it by at most 1/SLACK of the bytes that they fell. */
+    /* A stream's live bytes are near their minimum if they exceed it by at most 1/SLACK of their fall, `net_drop`. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
@@ -192,7 +192,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- frees without an event (open), and events after frees (marks) -------------------------- */
 
-/* Records that each free of the stream has an event after it, or has completed. */
+/* Sets the number of the stream's open frees (frees without a later event) to 0. */
 static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     s->net_drop = 0;
     if (s->open == 0)
@@ -239,7 +239,7 @@ static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s)
     while (s->marks)
         drop_mark(o, s);
     clear_open_frees(o, s);
-    /* In a new record, `observed` (last completed free) may exceed `sequence` (last free), and must not fall. */
+    /* Does not lower `observed`, which may exceed s->sequence: add_stream() sets it to the last free on any stream. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -319,7 +319,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* If the stream had a record before, all its frees had completed when that record was freed. */
+    /* Earlier frees on this stream have completed, since weir frees a stream's record only after these frees. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_non_blocking = id == 0 ? 0 : -1;
@@ -341,7 +341,7 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* A burst (calls in a row) ends when another stream calls.  The stream's next call updates the fields for bursts. */
+/* A burst is a series of calls on one stream.  The first call of a burst updates covered_bursts and burst_events. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -382,12 +382,12 @@ static uint64_t share_of(const struct weir_order *o, const struct weir_order_str
     return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
-/* Returns the bytes that the stream may free until its live bytes are close to their minimum. */
+/* Returns the bytes that the stream can free before its live bytes (net_bytes) come near their minimum (net_low). */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers `above` by (SLACK + 1) / SLACK. */
+    /* A freed byte lowers net_bytes by 1, and raises net_drop by 1.  So it lowers `above` by 1 + 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -395,7 +395,7 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* The program may allow or forbid reuse on other streams at any time, so the caller must check at its next free. */
+    /* The caller must call again at its next free, since the program may allow reuse on other streams at any time. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -441,7 +441,7 @@ static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_st
     return 0;
 }
 
-/* Records an event after the stream's frees or, on an idle stream, their completion.  Returns 1 on success, else 0. */
+/* Records an event after the frees, or their completion if the stream is idle.  Returns 1 on success, else 0. */
 static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -601,8 +601,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* All unknown streams share the id 0 and one record.  A free chunk may have memory of several of them, so `stream`
-     * waits for all their events up to `last`. */
+    /* Streams without an id share the id 0 and one record.  A free chunk may contain memory that several such streams
+     * freed, so `stream` waits for all their events up to `last`. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {

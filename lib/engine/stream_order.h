@@ -53,7 +53,7 @@ struct weir_order_stream {
     /* The lowest `net_bytes` at an event.  Starts again after a request has found no free memory for its stream. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of last bursts (calls in a row on the stream) with events for most frees, up to MOST_DOUBLINGS. */
+    /* The number of bursts (calls in a row on the stream) since one that left many frees without an event. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* weir_order.lacked at the stream's last event */
@@ -70,10 +70,10 @@ struct weir_order_stream {
     struct weir_order_stream *next, *prev; /* in the list of streams with this `state` */
 };
 
-/* An owner's streams and frees.  The fields that most calls write come first, so that they share few cache lines. */
+/* The streams and frees of one engine or of the caches.  Fields that most calls write share a few cache lines. */
 struct weir_order {
     struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
-    /* The id of `recent`, so that calls on other streams need not read the record. */
+    /* A copy of the id in *recent, so that calls on other streams need not read *recent. */
     uint64_t recent_id;
     uint64_t sequence;     /* the number of the latest free on any stream */
     uint64_t calls;        /* the number of calls on all streams so far */
@@ -81,10 +81,10 @@ struct weir_order {
     int always_due;        /* set by the owner while each free needs an event at once */
     uint64_t lacked;       /* the number of requests that found no free memory for their stream */
     uint64_t strict_until; /* weir records more events while `sequence` is below this number */
-    /* weir should record an event only after at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
+    /* weir should not record an event for fewer freed bytes than the larger of this number and LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
-    /* The streams by state.  weir frees the first records in QUIET, and queries events of the first ones in MARKED. */
+    /* The streams by state.  weir frees records from the front of QUIET, and queries events from that of MARKED. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
@@ -117,8 +117,8 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 /* Calls `observed` for all streams, calls `ended` for all freed blocks that still wait, and frees all host memory. */
 void weir__order_close(struct weir_order *o);
 
-/* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call, or
- * while `active_requests` is above 0. */
+/* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call of
+ * this function, and while the record's `active_requests` is above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* Makes memory freed on `s` available to other streams, if an event is due.  Called in each operation on `stream`. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
@@ -146,16 +146,16 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event after all frees of `s` without one.  The stream must not be in a capture. */
+/* Records an event after all frees on `s` that have no later event.  The stream must not be in a capture. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Returns 1 if a pending event was recorded after the free with this number on the stream `id`, else 0. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes all later work on `stream` wait on the device for the work before the free with this number on the stream `id`.
- * An event must be recorded after the free.  `stream` must not be in a capture.  Returns the driver's result. */
+/* Makes all later work on `stream` wait on the device for the work on the stream `id` before its free `sequence`.  An
+ * event must be recorded after the free.  `stream` must not be in a capture.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
-/* In a call on the stream `id`, makes memory freed on the stream available to other streams if the stream is idle. */
+/* If the stream `id` is idle, makes its freed memory available to all streams.  Called only in calls on this stream. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes memory freed on the stream available to others, on any thread.  The stream must exist and be in no capture. */
+/* Makes memory freed on the stream `id` available to all streams.  The stream must exist and not be in a capture. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also of blocks that several streams use, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
@@ -169,7 +169,7 @@ int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Calls `ended` with `freed` after all work so far on `stream` and on those in `uses` (or NULL); never on an error. */
+/* Calls o->ended for `freed` after all work so far on `stream` and in `uses` (or NULL).  Makes no call on an error. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries the events of up to `most` fences, without a wait.  Returns 1 if it has made a freed block usable, else 0. */

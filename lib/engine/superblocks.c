@@ -7,9 +7,9 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one.  Programs reserved more with other sizes. */
+/* The size of the largest superblock, and of an allocator's first one.  Other sizes made programs reserve more. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
-/* The size of a stream's first superblock if another one exists, since many streams have few small blocks. */
+/* The size of a stream's first superblock, unless it is the allocator's first; many streams have few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
 /* A superblock has at most 1/32 of the limit of reserved memory, or the size of one slab if that is larger. */
 #define LIMIT_PART 32

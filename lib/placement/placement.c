@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: implements placement.h; placement_state.h describes the records.
  *
- * An operation reserves all its host memory before it changes anything.  The table always has room for one more
- * record for each region, since a free may be the first call of a second stream, and second_stream() then cuts one
- * chunk in each region.  Two unmapped ranges are never adjacent.
+ * An operation reserves all its host memory before it changes anything.  The table always has one spare record for
+ * each region, since second_stream() cuts one chunk in each region.  Two unmapped ranges are never adjacent.
  */
 #include "placement/placement_state.h"
 
@@ -285,7 +284,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* ---- each stream's list of free chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, which is sorted by sequence. */
+/* Inserts a chunk into the list of the chunks that one stream has freed, which is sorted by the number of the free. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest, newer = 0;
 
@@ -470,7 +469,7 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     weir__hostmem_populate(p->all.memory, p->all.bytes);
 }
 
-/* ---- when a second stream calls, and when frees are known to have completed ---- */
+/* ---- the first call of a second stream, and frees that have completed ---- */
 
 static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     uint32_t first = 0, *end = &first;
@@ -508,8 +507,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes from the clean set all chunks that the first stream's work may still use, and returns them as a list, linked
- * by `newer`.  The other free chunks, and memory that no block has used, get the sequence 0. */
+/* Removes the chunks that the first stream's work may still use from p->clean, and returns them as a list, linked by
+ * `newer`.  Sets the sequence of all other free chunks to 0. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -545,7 +544,7 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, unlink_first_stream(p));
-    /* This call cannot fail, since owner_make() allocates nothing for the stream p->only. */
+    /* owner_make() cannot fail here, since it allocates no memory for the first stream (p->only). */
     owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
@@ -693,7 +692,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* The loop is usually short, since best fit prefers low addresses, so that the first chunk is often live. */
+        /* Usually ends the loop over the region's chunks at once, since blocks at low addresses are often live. */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -935,7 +934,7 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
     return WEIR_PLACEMENT_OK;
 }
 
-/* ---- placing blocks behind waits for other streams ---- */
+/* ---- placing blocks in chunks that other streams have freed, after waits ---- */
 
 /* A run of adjacent free chunks. */
 struct run {

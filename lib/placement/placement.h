@@ -38,7 +38,7 @@
 struct weir_placement;
 struct weir_placement_owner;
 
-/* The largest number of placements that can share the caller's records of streams. */
+/* The number of struct weir_placement in which one struct weir_placement_stream can have free chunks. */
 enum { WEIR_PLACEMENT_INDEXES = 3 };
 
 /* The caller's record of a stream, shared by all struct weir_placement.  The caller sets the first three fields. */
@@ -95,7 +95,7 @@ struct weir_placement_span {
     int live;
     int deferred;
     int unmapped;
-    /* For a free chunk that not all streams may use yet, the stream and the sequence of the free; else 0. */
+    /* For a free chunk, the stream and the number of its free, until all streams may use the chunk; else 0. */
     uint64_t stream;
     uint64_t sequence;
     uint32_t chunk; /* the chunk's record, for weir__placement_next and weir__placement_age alone */
@@ -117,9 +117,9 @@ void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Returns OK if the whole region at `base` is free for this stream, or for all streams if `stream` is 0.  Else
- * returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped range, or
- * FOREIGN if no region starts there. */
+/* Returns OK if the whole region at `base` is free for this stream (or, if `stream` is 0, for all streams).  Returns
+ * BUSY if the region has a block or an unmapped range, FREE if it has only free chunks, but some only for other
+ * streams, and FOREIGN if no region starts at `base`. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -129,9 +129,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Makes a part of the unmapped range at `within` a free chunk, after the caller has mapped memory there.  All streams
- * may use the chunk if `sequence` is 0.  Otherwise only `s` may use the chunk until the free of `s` with this sequence
- * is known to have completed.  Returns OK, INVALID or NO_MEMORY. */
+/* Makes a part of the unmapped range at `within` a free chunk, after the caller has mapped memory there.  If `sequence`
+ * is 0, all streams may use the chunk at once.  Otherwise only `s` may use the chunk, until its free with this number
+ * has completed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns the range at `address` into an unmapped range.  The range lies in free chunks, of which the first starts at
@@ -155,7 +155,7 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s`.  If `sequence` is 0, frees the block for all streams, and `s`
- * may be NULL.  Returns OK, FOREIGN, INTERIOR, FREE or NO_MEMORY.  An error changes nothing.  NO_MEMORY cannot occur if
+ * may be NULL.  Returns OK, or FOREIGN, INTERIOR, FREE or NO_MEMORY without a change.  Needs no host memory if
  * `sequence` is 0 or s->is_fallback is set. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
@@ -164,14 +164,14 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Makes a block live again after weir__placement_defer(), so that the caller can free the block. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Sets the merge floor: memory that the stream freed up to this sequence does not join memory that the stream frees
- * later, so that other streams can use the earlier memory as soon as its frees have completed. */
+/* Sets the merge floor.  Memory that the stream freed up to this free number does not join memory that it frees later.
+ * So other streams can use the earlier memory sooner. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
-/* Makes chunks that the stream has freed up to the sequence s->observed free for all streams, and coalesces them. */
+/* Makes each chunk that `s` freed with a sequence up to s->observed free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
 /* Removes all pointers to a stream's record, which the caller can then free.  The number s->observed must cover all
  * frees of the stream, and no chunk may be tagged with the stream, unless the caller destroys the placement next. */
@@ -183,7 +183,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 /* Finds the chunk after *span by address, or the first chunk if all of *span is 0.  Returns 1 on success, 0 after the
  * last chunk.  The placement must not change during such a walk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
-/* Marks a live block as old.  Returns 1 if the block was not old before, else 0. */
+/* Marks a live block.  Returns 1 in the first call for the block, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);
 
 /* Checks all invariants (tests/fixtures/placement_check.c).  Returns 1 if they hold, else 0. */

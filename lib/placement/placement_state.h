@@ -28,7 +28,7 @@
 /* The hash of an address is the address times this factor, which is 2^64 / golden ratio. */
 #define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15)
 #define EACH_PRINT UINT64_C(0x0101010101010101)
-/* All sizes and addresses are below 2^SIZE_BITS granules. */
+/* All sizes and addresses are below 2^SIZE_BITS times the rule's granularity. */
 #define SIZE_BITS 58u
 /* The number of size classes for each power of two.  A 32-bit word has one bit for each class. */
 #define CLASSES 32u
@@ -45,7 +45,7 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* A free chunk's subtrees in its size class's treap.  The class's smallest chunk keeps the root in child[1]. */
+        /* A free chunk's children in a treap of one size class.  The smallest chunk has the root in child[1]. */
         uint32_t child[2];
     };
 };
@@ -104,7 +104,7 @@ struct weir_placement {
     uint64_t mask;  /* the granularity minus 1 */
     uint64_t waste; /* split_waste of the rule, in granules */
     struct weir_placement_stream *only; /* the first stream, until a second calls; else NULL */
-    /* After weir__placement_remove_stream(), `only` points here, since the caller may free the stream's own record. */
+    /* `only` points here after weir__placement_remove_stream() for its stream, whose record the caller may free. */
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;
@@ -142,7 +142,7 @@ static inline int chunk_is_before(const struct chunk *c, const struct chunk *oth
     return c->size != other->size ? c->size < other->size : c->address < other->address;
 }
 
-/* Returns the eight prints of a bucket (a byte of each record's hash) as one word. */
+/* Returns as one word the eight bytes of `print` for the records of a bucket. */
 static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket) {
     uint64_t word;
 
