@@ -36,8 +36,7 @@ enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-static struct weir_bias_mark
-    nobody; /* identifies all threads that have never owned a biased lock */
+static struct weir_bias_mark nobody; /* identifies all threads that have never owned a lock */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
 /* The marks of ended threads, for reuse.  A mark is a struct that identifies a thread as the owner of biased locks. */
