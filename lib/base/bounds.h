@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lowers `first` to the smallest index at which `condition` is true.  `condition` reads the index from the size_t `at`,
- * and must be false below this index and true above it. */
+/* Stores in `first` the smallest value of `at` below `first` at which `condition` is true.  As `at` grows, `condition`
+ * may change only once, from false to true. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

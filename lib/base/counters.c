@@ -76,7 +76,7 @@ unsigned weir__striped_assign(void) {
     static _Atomic unsigned threads; /* the number of threads with a stripe */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* The number stays at WEIR_STRIPED_STRIPES, so that it cannot overflow. */
+    /* Stops at WEIR_STRIPED_STRIPES, so that `threads` cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: no test makes another thread change `threads` at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,

@@ -37,7 +37,7 @@ extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 /* Assigns a stripe of counters to this thread, and returns the stripe's index plus one. */
 unsigned weir__striped_assign(void);
 
-/* Returns the index of this thread's stripe of counters. */
+/* Returns the index of this thread's array of counters in weir_striped.stripe. */
 static inline unsigned weir__striped_own(void) {
     return (weir__striped_thread ? weir__striped_thread : weir__striped_assign()) - 1;
 }

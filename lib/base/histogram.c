@@ -70,6 +70,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    /* No bucket reached the rank, since `total` counts a value that another thread has not yet added to its bucket. */
+    /* The buckets have fewer than `rank` values, since another thread's new value is visible only in `total`. */
     return max;
 }

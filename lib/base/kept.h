@@ -20,7 +20,7 @@ struct weir_kept {
 
 /* Stores a descriptor and the identity of its file in *kept.  Returns 0 on success, -1 with errno on failure. */
 int weir__kept_set(struct weir_kept *kept, int file);
-/* Returns 1 if the descriptor still belongs to weir's file, else 0. */
+/* Returns 1 if the descriptor still belongs to the file that weir__kept_set() has stored, else 0. */
 int weir__kept_is(const struct weir_kept *kept);
 /* Returns 1 if both structs name one file, else 0.  The descriptors may be closed. */
 int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *other);

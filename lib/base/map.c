@@ -90,7 +90,7 @@ int weir__map_remove(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find_slot(map, key);
-    /* Moves later entries into the gap, unless the search for an entry begins behind the gap. */
+    /* Moves each later entry into the gap, except an entry whose hash selects a slot behind the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = first_slot_of(map, map->slots[at].key);
 

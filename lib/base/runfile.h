@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file, equal in all processes of this user.  Returns 0, or -1 with errno if it is too long. */
+/* Writes a path, which is equal in all processes of this user.  Returns 0, or -1 with errno if the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -14,7 +14,7 @@ enum {
     WEIR_SLOW_PATH_PREALLOC = 4, /* the first request has not preallocated memory yet */
     /* weir_use has recorded, for at least one live block, that another stream uses the block. */
     WEIR_SLOW_PATH_USES = 8,
-    /* The program has an OOM callback, which weir calls when a request fails.  Frees ignore this bit.  Constant. */
+    /* The program has an OOM callback for requests that fail.  Frees ignore this bit, which never changes. */
     WEIR_SLOW_PATH_OOM = 16
 };
 

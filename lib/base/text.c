@@ -419,7 +419,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        /* The distance between two prefixes: `diagonal` for i - 1 and j - 1 letters, `far` for i - 2 and j - 2. */
+        /* `diagonal` is the distance of the first i - 1 and j - 1 letters; `far` is the distance of i - 2 and j - 2. */
         size_t diagonal = row[0], far = 0;
 
         row[0] = i;

@@ -21,7 +21,7 @@
 #endif
 #endif
 
-/* ThreadSanitizer does not see a membarrier. */
+/* ThreadSanitizer does not know the order that membarrier(2) makes, and would report false data races. */
 #if defined(__SANITIZE_THREAD__)
 #undef BIASED
 #elif defined(__has_feature)
@@ -36,10 +36,10 @@ enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-static struct weir_bias_mark nobody; /* identifies all threads to which no lock was ever biased */
+static struct weir_bias_mark nobody; /* identifies all threads that have never owned a lock */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The marks of ended threads, for reuse.  A mark is a struct that identifies a thread to which locks can be biased. */
+/* The marks of ended threads, for reuse.  A mark is a struct that identifies a thread as the owner of biased locks. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -109,7 +109,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gives the calling thread a mark of its own.  Returns 1 on success, 0 without host memory or an unused pthread key. */
+/* Ensures that this thread's mark is not shared.  Returns 0 without host memory or a pthread key, else 1. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -144,7 +144,7 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Waits briefly until `owner` holds no biased lock of `level` (inner or outer).  Returns 1 on success, else 0. */
+/* Waits briefly until `owner` has released its biased locks of this level.  Returns 1 on success, else 0. */
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
@@ -157,7 +157,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 1;
 }
 
-/* Ends the bias, and waits until `owner` releases the lock.  Returns 0 if WEIR_BIAS_HASTY forbids a wait, else 1. */
+/* Ends the ownership, and waits until `owner` releases the lock.  Returns 0 if `manner` forbids the wait, else 1. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
@@ -202,7 +202,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     }
     if (manner != WEIR_BIAS_USER)
         return 1;
-    /* A new bias takes effect from the next call of this thread on. */
+    /* The new owner takes the lock without an atomic instruction from the owner's next call on. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

@@ -35,14 +35,14 @@ struct weir_bias {
     int level;
 };
 
-/* A mark, which identifies a thread to which locks can be biased.  A new thread can reuse an ended thread's mark. */
+/* A mark, which identifies a thread as the owner of biased locks.  A new thread can reuse an ended thread's mark. */
 struct weir_bias_mark {
     /* inside[level] is nonzero while the thread holds, or tries to take, a biased lock of this level. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links the marks of ended threads */
 };
 
-/* The mark that identifies the calling thread.  All threads to which no lock was ever biased share one mark. */
+/* The mark that identifies the calling thread.  All threads that have never owned a biased lock share one mark. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Registers the process for membarrier(2).  The registration takes milliseconds if the process has several threads. */
@@ -65,7 +65,7 @@ static inline void weir__bias_leave_at(int level) {
     atomic_store_explicit(&weir__bias_mark->inside[level], 0, memory_order_release);
 }
 
-/* Takes the lock without a wait, if the lock is biased to this thread.  Returns 1 on success, else 0. */
+/* Takes the lock without a wait, if this thread is the lock's owner.  Returns 1 on success, else 0. */
 static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_bias *bias,
                                                                    int level) {
     struct weir_bias_mark *me = weir__bias_mark;

@@ -111,7 +111,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Sets the inbox's limit to freed->room, or to 0 if weir may soon release idle memory.  The caller holds c->lock. */
+/* Sets how many bytes c->inbox may hold, or 0 if weir may soon release idle memory.  The caller holds c->lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -151,7 +151,8 @@ static weir_status free_with_record_end(struct weir_caches *f, struct weir_slab 
     return status;
 }
 
-/* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
+/* Makes the driver free blocks in the order of `stream`, or at once if all work on the blocks has completed (`id` is
+ * OBSERVED).  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 struct weir_cache *c, weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -332,7 +333,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine, and frees the inbox's blocks unless the driver orders reuse.  `c` may be NULL. */
+/* Serves a request from the engine.  Frees the blocks of c->inbox unless driver_orders is set.  `c` may be NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -436,7 +437,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a freed block.  Leaves the lock biased as before.  Returns 1 if the cache has work for a slow call, else 0. */
+/* Counts a freed block, but not in a cache whose lock another thread owns.  Returns 1 if work is deferred, else 0. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -614,8 +615,8 @@ static int post_remote(const struct freeing *p) {
     return result;
 }
 
-/* Puts a freed block into the cache's inbox, or moves the block and all blocks of the inbox to *out if there is no
- * room.  If the driver orders reuse, accepts a block only during a capture, when the driver frees none. */
+/* Puts a freed whole block into c->inbox.  If there is no room, moves the block and all of c->inbox to *out.  If the
+ * driver orders reuse, accepts blocks only during captures, when the driver cannot free them. */
 static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -645,7 +646,7 @@ static int put_whole(const struct weir_caches *f, struct freeing *p, struct weir
     return KEPT;
 }
 
-/* Creates or enlarges a size class's list of freed slots of other slabs.  Returns NULL if there is no host memory. */
+/* Creates or enlarges a list of freed slots of other caches' slabs.  Returns NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;

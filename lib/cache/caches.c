@@ -71,8 +71,8 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory to *out: the inbox, empty slabs above `keep` bytes, and lists of `least` or more freed slots of other
- * slabs.  If `unused` is set, also moves slabs that have been empty since the last search. */
+/* Moves to *out the inbox's blocks, empty slabs above `keep` bytes, and lists of at least `least` slots of other
+ * caches' slabs.  If `unused` is set, also moves slabs that have stayed empty since the last such call. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -220,8 +220,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushes ---- */
 
-/* Returns idle memory to the engine.  The caller holds f->lock, for which OOM recovery in another thread waits.  If the
- * driver orders reuse, weir releases f->lock during the flush, and OOM recovery waits for c->moving instead. */
+/* Returns a cache's idle memory to the engine.  The caller holds f->lock.  If the driver frees the blocks, f->lock is
+ * released meanwhile, and a flush of all caches in another thread waits for c->moving instead. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -357,7 +357,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
 }
 
 /* Only one thread flushes at a time, since a second thread would find nothing to flush.  Slabs that become empty after
- * the first wait need a second wait, since any stream may have freed their slots. */
+ * the first wait need a second wait, since any stream's work may still use their freed slots. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -413,7 +413,7 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Evicts the newest unused cache of a default stream without weir_bind from the hash table.  Returns it, or NULL. */
+/* Evicts an unbound default stream's cache that had no calls since the last search.  Returns the cache, or NULL. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     _Atomic(struct weir_cache *) *at;
@@ -437,8 +437,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Makes the driver free blocks that the program freed during captures, or keeps the blocks until a wait for the whole
- * device if an earlier stream with the handle freed them.  The caller holds f->lock, which is released meanwhile. */
+/* Makes the driver free blocks that the program freed during captures.  If the stream's handle was reused since, keeps
+ * the blocks until a wait for the whole device.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -448,8 +448,8 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Finds or makes the cache of a stream.  Returns NULL if there is no host memory, or if default streams without
- * weir_bind have too many caches.  The caller holds f->lock, which may be released meanwhile. */
+/* Finds or makes the cache of a stream.  Returns NULL if there is no host memory, or if too many unbound default
+ * streams have caches.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -777,7 +777,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* Reads the queue first, so that slots that leave the queue now make the sum too small, not too large. */
+        /* Reads the queue first.  If its slots leave the queue meanwhile, the sum is too small, and raises no peak. */
         requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
         in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
         requested += weir__sum_now(&c->requested);
@@ -805,7 +805,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in use that make weir update the peaks.  With drop_in, any growth does, since programs reset peaks. */
+/* Sets the bytes in use above which weir updates the peaks.  With drop_in, weir updates the peaks after any growth. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
@@ -845,7 +845,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->frees += atomic_load_explicit(&c->frees, memory_order_acquire);
-        /* Reads the queue second, since slots move from the queue to `frees`. */
+        /* Reads the queue after `frees`, so that a slot that moves from the queue to `frees` is not counted twice. */
         out->frees += atomic_load_explicit(&c->queue.count, memory_order_acquire);
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {

@@ -32,8 +32,8 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 /* Binds a stream (weir_bind) if `more` is 1, else unbinds it.  weir still queries the id of a bound default stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream, and detaches the stream from its cache if `ends` is set.  A stream that is no default
- * stream must exist, and must not be in a capture.  Skips a default stream that has work, unless `ends` is set. */
+/* Flushes the cache of a stream.  Unless `stream` is a default stream, it must exist, and must not be in a capture.  If
+ * `ends` is set, detaches the stream from its cache, else skips a default stream that has work. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves freed slots to their slabs if all work on the slots has completed.  Returns 1 if any slot was moved, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);

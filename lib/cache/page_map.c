@@ -48,7 +48,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     return leaf;
 }
 
-/* Makes the kernel map the host memory of the leaf's entries for the pages `page` to `last`. */
+/* Makes the kernel provide the host memory in which the leaf stores its entries for the pages `page` to `last`. */
 static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
                            uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
@@ -69,7 +69,7 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  Returns 0 without host memory or for an invalid address, else 1. */
+/* Makes the page map's tables for the addresses.  Returns 0 without host memory or for an invalid address, else 1. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -148,8 +148,8 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block's record belongs in the entry of a range of 512 KiB, 0 if it belongs in entries of pages of 16
- * KiB.  A slab in two leaves has entries for pages, since a look-up reads only one leaf. */
+/* Returns 1 if a block's record belongs in leaf->large, 0 if it belongs in leaf->value.  A slab that begins in one leaf
+ * and ends in the next one uses leaf->value, since a look-up reads only one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 

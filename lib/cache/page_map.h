@@ -89,7 +89,7 @@ static inline unsigned weir__slab_class(size_t bytes) {
 
     if (units < 8)
         return (unsigned)units;
-    /* the sizes of adjacent classes differ by 2^shift units, since each doubling has 8 classes */
+    /* the sizes between two powers of two have 8 classes, which are 2^shift units apart */
     shift = 60u - (unsigned)__builtin_clzll(units);
     return shift * 8 + (unsigned)(units >> shift);
 }
@@ -108,8 +108,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the number of the slot at `address`, or SLOT_NONE.  If no slot starts there, the multiplication by an inverse
- * gives a number above all slots (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the number of the slot at `address`, or SLOT_NONE if no slot starts there.  In that case, `slot` is at least
+ * s->slots (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product << (64 - s->shift);
@@ -155,7 +155,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Puts a slot into the queue of slots that other threads have freed.  Returns 1 for the slab's first slot there. */
+/* Puts a slot that another thread has freed into the queue.  Returns 1 if the queue had no slot of the slab, else 0. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
 
@@ -200,7 +200,7 @@ static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint
 
 /* ---- the page map ---- */
 
-/* Numbers of address bits: within a page, within a range, and for each level of the page map.  A leaf covers 4 GiB. */
+/* Numbers of address bits: in 16 KiB (a page), in 512 KiB, and for each level of the page map.  A leaf covers 4 GiB. */
 enum {
     WEIR__PAGE_SHIFT = 14,
     WEIR__LARGE_SHIFT = 19,
@@ -223,7 +223,7 @@ enum {
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
-    /* The first entry stays NULL, so that every later entry has one before it. */
+    /* The first entry stays NULL, since a look-up reads an address's entry and the entry before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
     /* One bit for each 4 KiB of the array `value`, set once weir counts these 4 KiB as used host memory. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
@@ -279,7 +279,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a range's entry for a slab's tag, its first page in the range.  In a record's address, they are 0. */
+/* The low bits of a record's address, which are 0.  In a slab's entry of `large`, they store weir__records_tag(). */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -304,15 +304,15 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* Another thread may reuse the record for a later block of the range, so this code compares the base.  The base
-         * is valid only if s->bytes is not 0. */
+        /* Another thread may reuse the record for a later block in these 512 KiB, so this code compares the block's
+         * base address.  The base is valid only if s->bytes is not 0. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours` is 1 if `word` is the entry of a slab that begins at or before this page, else 0. */
+    /* `ours` is 1 if `word` has a slab's tag and the slab begins at or before this page.  A tag of 0 wraps around. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` extends to this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -332,12 +332,12 @@ void weir__records_close(struct weir_records *r);
  * memory, or if the address is above 2^57 or not a multiple of a page (16 KiB). */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Makes the record of a whole block, or reuses an earlier block's record.  Returns NULL if there is no host memory. */
+/* Makes the record of a block without slots, or reuses an earlier block's record.  Returns NULL without host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record, before the caller returns the block to the engine for reuse.  Returns the block's address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Calls `visit` for the records of all blocks, live or not, under r->lock.  If a block is not divided into slots,
- * `visit` may read only atomic fields and `slot_units`, since another thread may write the other fields. */
+/* Calls `visit` for the records of all blocks, live or not, under r->lock.  If a record's slot_units is 0, `visit` may
+ * read only atomic fields of the record, since another thread may write other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

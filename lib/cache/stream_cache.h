@@ -70,7 +70,7 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Freed slots of other slabs, in one piece of host memory.  A flush moves whole pieces, so it allocates nothing. */
+/* Freed slots of other caches' slabs, in one piece of host memory.  To empty a cache, weir only moves whole pieces. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece in the list */
     uint32_t count, room;
@@ -82,7 +82,7 @@ struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id;             /* the id of the stream that the cache serves, or 0 */
     struct weir_slab *slabs; /* linked by posted_next */
-    /* The number of slots, their requested bytes, and their sizes.  The cache's own sums still include these bytes. */
+    /* The number, requested bytes and sizes of the queue's slots.  The cache's own sums still include the slots. */
     _Atomic uint64_t count, requested, in_use;
 };
 
@@ -103,7 +103,7 @@ struct weir_cache {
     _Atomic uint64_t key;  /* the cache's key in the hash table, or 0 */
     _Atomic uint64_t id;   /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;   /* the maximum of `idle` */
-    /* The number of bindings (weir_bind) plus WEIR_CACHE_WATCHED.  weir queries the stream only if this sum is 0. */
+    /* The number of weir_bind bindings plus WEIR_CACHE_WATCHED.  While this sum is above 0, weir trusts the handle. */
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
@@ -119,7 +119,7 @@ struct weir_cache {
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
     /* The bytes that were allocated on the stream minus the bytes that were freed on it, which may be negative. */
     struct weir_peak_sum requested, in_use;
-    /* For each size class, a list of slabs with free slots.  The first slab of a list may be full. */
+    /* For each size class, a list of slabs.  Every slab but the first has free slots. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
     /* `room` limits inbox_bytes while `lacked` equals the engine's count of requests that found no free memory. */
@@ -129,10 +129,10 @@ struct weir_cache {
     uint64_t room, lacked;
     /* Two counts of calls that have removed memory from the cache, but have not yet returned it to the engine. */
     _Atomic uint32_t moving[2];
-    /* The index of the count in `moving` that new calls raise.  A flush of all caches waits for the other count. */
+    /* The index in `moving` of the count that calls now increase.  A flush of all caches waits for the other count. */
     unsigned turn;
 
-    /* Calls change these fields seldom, under the cache's lock. */
+    /* These fields change seldom, under the cache's lock. */
     int serves;                /* set if the cache serves the stream `id` */
     int due;                   /* set if the stream's next request shall call maintain_cache() */
     uint32_t epoch;            /* the number of searches for unused memory so far */
@@ -293,12 +293,12 @@ struct weir_caches {
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* cache hits read only the first field */
     /* A hash table of caches by key.  Only changes need `lock`.  A reader that finds no cache for a default stream
-     * searches again under `lock`, since an eviction may have led the reader into another bucket. */
+     * searches again under `lock`, since a cache that the reader passed may have moved to another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
     struct weir_engine *engine;
-    /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
+    /* Set if the driver decides when streams may reuse freed blocks.  Caches then keep slabs, but no whole blocks. */
     int driver_orders;
     uint64_t idle_ns; /* the time after which a cache returns unused memory */
 
@@ -322,7 +322,7 @@ struct weir_caches {
     _Atomic uint64_t add_up_above;
 };
 
-/* A bit of keys that are made from the id of a default stream.  No handle of a stream has this bit. */
+/* Set in a cache's key that is made from a default stream's id.  A key that is a stream's handle never has this bit. */
 #define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
 
 static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_caches *f,
@@ -371,7 +371,7 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns a stream's cache, or NULL.  Sets *id for a default stream, and *lent for weir__device_restore_context(). */
+/* Returns a stream's cache, or NULL.  Sets *id for a default stream.  *lent is for weir__device_restore_context(). */
 WEIR_INLINE struct weir_cache *find_cache(struct weir_caches *f, weir_stream stream,
                                           unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;

@@ -64,7 +64,7 @@ static void set_prealloc_variable(weir_options *options, const char *variable) {
  * tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
-    /* Set if only on and off are valid.  The preload library uses the value, but this file checks it. */
+    /* Set if the variable must be on or off.  The preload library uses the variable, but this file checks its value. */
     int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
@@ -129,7 +129,7 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    /* If `weir run` has set WEIR_PREALLOC for a framework, WEIR_RUN_PREALLOC_OF names the framework's variable. */
+    /* If a variable of a framework made `weir run` set WEIR_PREALLOC, WEIR_RUN_PREALLOC_OF has the variable's name. */
     if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
@@ -335,9 +335,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables by which TensorFlow and JAX request a preallocation.  In an unmodified program, skips a framework
- * that does not use CUDA's memory pools, since it preallocates by itself.  JAX with these pools also obeys TensorFlow's
- * variable. */
+/* Reads the variables by which TensorFlow and JAX request a preallocation.  In an unmodified program, reads only those
+ * of a framework that uses CUDA's memory pools.  JAX with these pools also obeys TensorFlow's variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;

@@ -67,7 +67,7 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Returns the bytes to add as TensorFlow's Extend does.  The doubling stops at the request, so it cannot overflow. */
+/* Returns the bytes to add by the rules of TensorFlow's BFCAllocator::Extend. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);

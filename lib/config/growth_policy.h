@@ -15,8 +15,7 @@ struct weir_growth_cursor {
 };
 
 /* Returns how many bytes to add to the reserved memory, and updates the cursor.  Returns 0 if the request is 0 or
- * exceeds the limit.  `unit` is a power of two.  Like TensorFlow, policy BFC rounds to 256 bytes near the limit, and
- * ignores the free memory.  `options` must be complete (weir__options_complete). */
+ * exceeds the limit.  `unit` is a power of two.  `options` must be complete (weir__options_complete). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
@@ -26,7 +25,7 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
 /* Restores *cursor to its state before the last weir__growth_step().  Called after the device has refused all sizes. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
-/* Lowers the size of BFC's next region after a trim to `reserved` bytes, since BFC only doubles it. */
+/* Lowers cursor->next_region after a trim to `reserved` bytes, since growth by policy BFC only doubles next_region. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved);
 
 #endif

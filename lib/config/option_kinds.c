@@ -530,7 +530,7 @@ const struct weir_option_kind weir__option_limit = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
 
-/* Writes the default in words, because it depends on the bytes in use. */
+/* If the cache limit is not set, describes its default in words, since the default depends on the bytes in use. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
     if (amount_is_set(row, options))

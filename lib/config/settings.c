@@ -41,7 +41,7 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* A larger size of a caller's weir_options is probably memory that was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if a version of weir_options has this size, else 0.  A size is the offset of the first missing field. */
+/* Returns 1 if a version of weir_options can have this size, else 0.  An older size is the offset of a newer field. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");

@@ -64,7 +64,7 @@ struct weir_sources {
 
 /* The kind of program, which decides which frameworks' variables have an effect (weir-settings(7), COMPATIBILITY). */
 enum weir_place {
-    /* A program that calls weir to create its allocator.  All variables have an effect. */
+    /* A program that calls weir to create its allocator.  All variables of frameworks have an effect. */
     WEIR_PLACE_OWN,
     /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine. */
     WEIR_PLACE_UNMODIFIED,
@@ -111,7 +111,7 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
 
 /* Returns 1 if the engine divides large regions into blocks (mapped, bfc, bfc-fixed), else 0. */
 int weir__options_suballocate(const weir_options *options);
-/* Returns 1 if the engine of completed options lets other devices use its memory, else 0. */
+/* Returns 1 if the engine that complete options select lets other devices use its memory, else 0. */
 int weir__options_allow_peer_access(const weir_options *options);
 #define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \

@@ -37,13 +37,13 @@
 
 /* At the end of a half-life, decay releases half of the unneeded memory, or all if it is at most LEAST bytes. */
 #define LEAST ((uint64_t)64 << 20)
-/* The maximum number of decay's half-lives that one call applies.  After 64 halvings, nothing is left to release. */
+/* One call halves the unneeded memory at most this many times, since 64 halvings leave nothing to release. */
 enum { MOST_WINDOWS = 64 };
 
 /* The pause between two checks for memory to release doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a release threshold, memory stays reserved for 16 times as long as its growth took. */
+/* With a release threshold, weir keeps idle memory after growth for 16 times the duration of the growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -83,7 +83,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates reserved_per_used.  Only growth raises the ratio, since growth shows that all reserved memory was needed. */
+/* Updates reserved_per_used, which only growth can raise, since growth shows that the idle memory did not suffice. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -93,7 +93,7 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers the reserved bytes that decay keeps, after a half-life with a peak of `peak'.  The caller holds decay.lock. */
+/* Lowers decay.target after a half-life in which at most `peak' bytes were in use.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -180,8 +180,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Schedules the next check for memory to release, after a check that was due at `due', took place at `now' and released
- * `got' of `wanted' bytes.  With a finite release threshold, one check releases all idle memory, so nothing remains. */
+/* Schedules the next check for memory to release.  `due' and `now' are the planned and the actual time of the last
+ * check, which released `got' of `wanted' bytes. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -459,7 +459,7 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* A pause without an end.  The thread of background growth sleeps until a request wakes the thread. */
 #define UNTIL_WOKEN UINT64_C(0)
-/* Pauses between steps of growth are at least this many times shorter while fewer than `low' bytes are idle. */
+/* While fewer than `low' bytes are idle, the pause between steps of growth is at most PAUSE_NS / LOW_PAUSE_PART. */
 enum { LOW_PAUSE_PART = 4 };
 /* Background growth leaves 1 / FREE_PART of the device free for requests. */
 enum { FREE_PART = 64 };
@@ -609,7 +609,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v, int begins) {
     pthread_mutex_unlock(&a->step_lock);
 }
 
-/* Except on the simulated GPU, takes no lock that is held during a step of growth, and calls no driver function. */
+/* Wakes background growth.  Waits for no step of growth, and calls no driver function, except on the simulated GPU. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed);

@@ -100,9 +100,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 
 /* Records the bytes in use, and sets *pause to the time since the last request.  Returns 1 if a half-life has ended. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Applies decay for the half-lives that have ended, and returns the reserved bytes to keep.  `pause' is the time
- * between the last two requests, or 0 for weir_decay.  After a pause longer than a half-life, decay keeps all memory,
- * since the program has become active again. */
+/* Returns the reserved bytes that decay keeps at `now'.  `pause' is the time between the last two requests, or 0 in
+ * weir_decay.  After a pause longer than a half-life, decay keeps all memory. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -116,8 +115,8 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 /* Reserves the preallocated memory, or a part of it.  Returns OK if at least prealloc_min bytes, and more than 0 bytes,
  * are reserved.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
-/* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  `share_margin' is 0 if the preallocation
- * is not a share.  Any thread may call this function. */
+/* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  `share_margin' is the memory that a
+ * preallocation by a share leaves free, else 0.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t share_margin);
 
@@ -131,7 +130,7 @@ void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of background growth if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* On the simulated GPU, makes all due steps of background growth, after beginning the growth if `begins' is set. */
+/* On the simulated GPU, starts background growth if `begins' is set, and then makes all steps that are due. */
 void weir__goal_run_due_steps(struct weir_reserve *v, int begins);
 
 #endif

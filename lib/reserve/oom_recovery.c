@@ -11,7 +11,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll freed blocks whose last work has no event, before a trim that waits for this work. */
+/* The maximum time to poll freed blocks whose last use has no event.  A trim then waits for the whole device. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
@@ -53,7 +53,7 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns 1 if other processes can help a failed request.  With --keep-free, free device memory raises the limit. */
+/* Returns 1 if memory of other processes can help a failed request.  With --keep-free, such memory raises the limit. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -92,7 +92,7 @@ static int flush_above(struct recovery *c) {
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above the allocator free memory, and flushes it to the engine.  Returns 1 if it freed any, else 0. */
+/* Makes the layer above the allocator free memory, and flushes the caches.  Returns 1 if it freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -134,8 +134,8 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the caches and the guard (guard.h), and trims all idle memory.  If the request exceeds the limit, the trim
- * releases nothing, and only waits for stream work on freed blocks. */
+/* Flushes the caches and the guard (guard.h), and releases all idle memory.  If the request exceeds the limit, releases
+ * nothing, and only waits for stream work on freed blocks. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
@@ -193,8 +193,8 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should not ask other processes again, else 0.  The last questions began at `began', with the
- * figures `before'.  *alone is the time until which weir waits for memory of ended processes, or 0. */
+/* Returns 1 if weir should stop asking other processes for memory, else 0.  `began' and `before' are the time and the
+ * figures of the last question.  Until *alone, weir waits for memory of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -204,7 +204,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* Asks again if the request fits beside the `unavailable' bytes, which other processes cannot release. */
+        /* If the request fits beside the bytes that other processes cannot release, weir asks these processes again. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {

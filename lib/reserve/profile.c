@@ -28,7 +28,7 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
     return hash;
 }
 
-/* Returns the run with the largest need of reserved memory, or a run of zeros. */
+/* Returns the run that needed most reserved memory.  If there is no run, all fields of the result are 0. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 
@@ -101,11 +101,11 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines after `settings', without checks.  The caller writes the result as text, and compares both texts. */
+/* Reads the runs without checks.  The caller writes the result as text, and compares the text with the file's. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 
-    /* skips the target, which weir computes from the runs */
+    /* skips the line `target', which weir computes from the other lines */
     at += strcspn(at, "\n");
     profile.runs = next_number(&at);
     for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile.runs; i++) {

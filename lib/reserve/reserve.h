@@ -14,9 +14,9 @@ typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t mo
 /* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Makes the layer above the allocator, such as a framework's pool, free unneeded memory, if all work on the memory has
- * completed.  If `may_wait' is set, first waits for the device.  Sets *pending to an upper bound of the freed bytes
- * that work may still use.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
+/* Makes the layer above the allocator, such as a framework's pool, free memory that no stream work uses.  If `may_wait'
+ * is set, first waits for the device.  Sets *pending to at least the freed bytes that work still uses.  Returns 1 if
+ * memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 /* Returns the bytes that weir__reclaim_fn could free after a wait for the device.  The caller must hold no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
@@ -42,7 +42,7 @@ struct weir_reserve {
     void *reclaim_context;
 };
 
-/* Calls v->reclaim, by which the layer above the allocator frees memory.  Returns its result, or 0 if it is NULL. */
+/* Makes the layer above free memory by v->reclaim.  Returns v->reclaim's result, or 0 if v->reclaim is NULL. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
 /* Returns the bytes that the layer above the allocator could free after a wait for the device, or 0 without a layer. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
