@@ -35,8 +35,7 @@ struct weir_allocator {
     uint64_t prealloc;      /* the bytes to preallocate */
     uint64_t profile_asked; /* `prealloc` if a profile of earlier runs has set it, else 0 */
     uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
-    /* If fewer than `low` bytes are idle, a thread reserves memory until `high` are idle.  Both are 0 without a
-     * thread. */
+    /* If fewer than `low` bytes are idle, a thread reserves memory until `high` are idle.  0 without such a thread. */
     uint64_t low, high;
     /* For release_above_limit(), which only one thread calls: the bytes that its last call could not release, and the
      * number of allocations and frees before this call. */
