@@ -104,13 +104,13 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocates a block on a default stream after weir_bind() for this stream.  `id` is the stream's id. */
+/* Allocates a block on a default stream of the primary context, after weir_bind().  `id` is the stream's id. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
 /* Works like weir_ipc_make(), but shares up to `most` bytes from `address` on, in one or several blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
-/* Frees a block on a default stream after weir_bind() for this stream.  `block` must not be NULL. */
+/* Frees a block on a default stream of the primary context, after weir_bind().  `block` must not be NULL. */
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
 /* Reads the allocator's statistics, without a check of the arguments. */
