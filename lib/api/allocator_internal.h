@@ -35,10 +35,10 @@ struct weir_allocator {
     uint64_t prealloc;      /* the bytes to preallocate */
     uint64_t profile_asked; /* `prealloc` if a profile of earlier runs has set it, else 0 */
     uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
-    /* If fewer than `low` bytes are idle, a thread reserves memory until `high` are idle.  Both are 0 for no thread. */
+    /* If fewer than `low` bytes are idle, a thread reserves memory until `high` are idle.  0 without such a thread. */
     uint64_t low, high;
-    /* The bytes that stayed reserved above the limit at the last release, and the count of allocations and frees up to
-     * this release.  Only the thread that adapts limits uses these fields. */
+    /* For release_above_limit(), which only one thread calls: the bytes that its last call could not release, and the
+     * number of allocations and frees before this call. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
@@ -107,10 +107,10 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
 /* Allocates a block on a bound default stream, with the id `id`, of the primary context.  `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes the text of weir_ipc_make() for the blocks that contain the `most` bytes from `address` on. */
+/* Works like weir_ipc_make(), but shares up to `most` bytes from `address` on, in one or several blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
-/* Frees a block on a bound default stream of the primary context.  `block` must not be NULL. */
+/* Frees a block on a default stream of the primary context, after weir_bind().  `block` must not be NULL. */
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
 /* Reads the allocator's statistics, without a check of the arguments. */

@@ -214,7 +214,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* a second process of equal weight halves this process's share */
+              /* the preallocation exceeds the share that a second, equal process would leave */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))

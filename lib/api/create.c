@@ -574,7 +574,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* The pool engine works, so the mapped engine lacked only addresses.  Later allocators use the pool engine. */
+    /* Engine mapped lacked addresses, not memory, since engine pool works.  Later allocators use engine pool. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;

@@ -72,7 +72,7 @@ void weir__size_fixed_region(weir_allocator *a);
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* Returns why the size of the reserved memory is not known, or NULL if the size is known. */
 const char *weir__unknown_reserve_reason(const weir_allocator *a);
-/* Returns why the allocator never releases idle memory by itself, or NULL if the allocator does so. */
+/* Returns the reason if the allocator never releases idle memory by itself, else NULL. */
 const char *weir__no_release_reason(const weir_allocator *a);
 
 /* Moves all idle memory of the caches and the guard to the engine.  `allocator` is a weir_allocator *. */
@@ -89,7 +89,7 @@ uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t mos
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* Passes each live block of `of`, which is the caches or the guard, to `see`. */
+/* Calls `see` for each live block of `of`, which is a struct weir_caches or a struct weir_harden (the guard). */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 /* Returns the bytes of the engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.
  * `live` lists the blocks of `of`, which may be NULL.  Takes the engine's lock, and then the locks of `of`. */

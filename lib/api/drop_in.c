@@ -174,7 +174,7 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_publish(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Observes which frees on the streams have completed.  Returns 1 if all streams are idle, 0 if not or if is_busy(). */
+/* Observes which frees have completed.  Returns 1 if all streams are idle and the engine's lock is free, else 0. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

@@ -214,7 +214,7 @@ static CUresult unmap_pieces(struct mapping *m) {
     return result;
 }
 
-/* Returns the size of all physical allocations in the text, or 0 if the sum overflows. */
+/* Returns the total size of the physical allocations that `t` lists, or 0 if the sum overflows. */
 static size_t sum_of_pieces(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 

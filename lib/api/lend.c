@@ -34,7 +34,7 @@ struct pinned {
     uint64_t bytes;
 };
 
-/* Adds the pieces that overlap a live block to h->bytes.  In a driver's pool, the block's whole superblock counts. */
+/* Adds to h->bytes all pieces that overlap the live block or, in a driver's pool, the block's superblock. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -128,7 +128,7 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    /* Completes frees of tensors whose GPU work has ended, without a wait. */
+    /* First frees the tensors whose GPU work has ended.  This step does not wait for the device. */
     if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {

@@ -194,7 +194,7 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the first lines, with the main facts, since a log may cut the end.  Returns the advice if no setting helps. */
+/* Writes the first lines, with the main facts, since a log may cut the end.  Returns the text for put_advice(). */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];

@@ -247,7 +247,7 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds up to a multiple of `unit`.  The sum can overflow only for a request that has the cause TOO_LARGE. */
+/* Rounds up to a multiple of `unit`.  The sum overflows only for requests that are larger than the device. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -292,13 +292,13 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit cannot get new memory, so it needs one idle range. */
+    /* If the request is larger than the limit and than each idle range, idle memory cannot serve the request. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* If enough memory was free at the failure, the driver is the cause.  Otherwise memory was freed later. */
+    /* The request would fit now.  If it fitted at the failure, too, weir's memory was not the cause. */
     if (v->largest >= v->asked)
         return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -313,7 +313,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns how many bytes a failed request on a captured stream lacks.  The limit counts only after WEIR_E_LIMIT. */
+/* Returns how many bytes a failed request in a capture lacks.  The limit matters only if the status is WEIR_E_LIMIT. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
@@ -478,7 +478,7 @@ static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report 
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a smaller keep-free.  If keep-free is 0, advises a higher limit if the device has enough memory. */
+/* Advises a smaller keep-free if this setting is above 0, or else a higher limit if the device has enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_keep_free(a, v);
@@ -486,7 +486,7 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
-/* Advises the option registry if other processes use the missing bytes and weir could not ask them. */
+/* Advises the setting "registry on" if weir could not request the missing bytes from other processes. */
 static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);

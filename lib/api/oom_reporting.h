@@ -9,7 +9,7 @@
 int weir__oom_report_is_wanted(const char *to);
 /* Writes an OOM report about this thread's last failure, once for each cause.  Returns 1 if a report was written. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The name in a report's advice if only the program's code can change the limit.  Compare the address, not the text. */
+/* The name of the setting limit in advice that only the program's code can follow.  Compare addresses, not texts. */
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);

@@ -29,7 +29,7 @@ struct place {
 weir_allocator *(*weir__drop_in_serves)(int device);
 void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Held during the creation of an allocator, for as long as the driver needs to start. */
+/* Held while weir creates an allocator, which takes long if the driver has to start first. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
@@ -108,7 +108,7 @@ static void log_failed_creation(weir_status status, const weir_options *options,
 
 /* Switches off options that reserve memory if the engine is pool and libweir-preload.so is loaded.  The library serves
  * the driver calls of engine pool and follows the settings itself.  If this allocator reserved memory, too, its
- * preallocation would wait for itself. */
+ * preallocation would deadlock. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -258,7 +258,7 @@ static weir_status stream_failure(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device of a default stream: the current context's device or, without one, the environment's device. */
+/* Finds the device of a default stream.  Without a current context, this is the device of weir's setting `device`. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);

@@ -119,8 +119,8 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
     return status;
 }
 
-/* Allocates a block that the stream's cache `c` does not have.  If `c` is not NULL, releases the lock of `c`, whose
- * state `taken` comes from weir__bias_take().  `id` is 0 if the stream's id was not queried. */
+/* Allocates a block that the stream's cache `c` does not have.  If `c` is not NULL, releases the lock of `c`; `taken`
+ * is the result of weir__bias_take() for this lock.  `id` is 0 if the stream's id was not queried. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -139,12 +139,12 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* refused.status stays OK if only a query of the driver failed */
+        /* refused.status stays OK if the cause is a failed driver query, for example for the stream's id */
         record_failure(a, &r);
     return weir__end_call(result_before, status);
 }
 
-/* Allocates a block from the cache `c`, or calls miss().  `id` is the stream's id, or 0 if weir trusts the handle. */
+/* Allocates a block from the cache `c`, or calls miss().  `id` is the stream's id, or 0 if no check is needed. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -303,8 +303,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* The fast path needs a cache whose lock is biased to this thread.  weir_alloc calls other functions last, so that the
- * compiler makes no stack frame. */
+/* The fast path needs a cache whose lock this thread can take without an atomic instruction (biased_lock.h).
+ * weir_alloc calls other functions last, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -354,8 +354,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if a stream other than `stream` may have used the block, else 0.  A use with an id is a use of a default
- * stream, whose handle can stand for several streams. */
+/* Returns 1 if a stream other than `stream` may have used the block, else 0.  A use with an id is on a default stream,
+ * and equal handles of default streams can mean different streams. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)

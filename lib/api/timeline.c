@@ -99,7 +99,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* If the last point merges several values, it lacks the latest values, which are in t->now. */
+    /* If the last point merges several records, it has only their largest values.  t->now has the latest values. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -304,7 +304,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* If the last point merges several values, it lacks the latest values, which are in t->now. */
+    /* If the last point merges several records, it has only their largest values.  t->now has the latest values. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

@@ -40,7 +40,7 @@ struct weir_timeline_extent {
 };
 
 /* Writes the recorded counters for at most `most` periods, and returns the number of periods.  `low` may be too large,
- * since merged points keep only the largest values. */
+ * since weir merges records to save memory, and keeps only the largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
 /* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator.  `last` is the

@@ -136,7 +136,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* Keeps one character, so that the caller finds a line if the trace ends here without a newline. */
+        /* Keeps one character, so that read_line() reports a last line without a newline if the trace ends here. */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;

@@ -141,7 +141,7 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    /* Compares each byte with the next one, since memcmp is faster than a loop. */
+    /* If the first byte has the value and each byte equals the next, all bytes do.  memcmp is faster than a loop. */
     if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0)
         return bytes;
     while (at[i] == value)
@@ -328,7 +328,7 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
     status = guard_empty(h, 0, h->verify_stream);
-    /* also frees the blocks that the first call has found damaged */
+    /* frees the damaged blocks, which the call above has kept */
     if (at_end && status == WEIR_OK)
         status = guard_empty(h, 1, h->verify_stream);
     return status;
@@ -371,7 +371,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the size with the gaps.  The sum cannot overflow, since no request is larger than the device's memory. */
+/* Returns the size of a block with its two guarded gaps.  The sum fits, since no request is larger than the device. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -455,8 +455,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block of the graph that is being captured.  The block has no gaps.  Records the block's address, since
- * the allocator behind the guard may not notice the capture. */
+/* Allocates a block of the graph that is being captured, without guarded gaps.  Records the block's address, since the
+ * layer below may not notice the capture. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -526,8 +526,8 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Orders the stream after all uses of a freed block, then verifies the gaps around the block and poisons the block.
- * After E_CAPTURE, the caller must free the block without verification. */
+/* Makes the stream wait for all uses of a freed block, then verifies the gaps around the block and fills the block with
+ * WEIR_POISON_BYTE.  If the result is E_CAPTURE, the caller must free the block without verification. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -557,7 +557,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* On a captured stream, frees the block unverified, unless a copy to h->buffer may still read the block. */
+    /* On a captured stream, frees the block unverified, unless an earlier copy to h->buffer may still read from it. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else

@@ -42,8 +42,8 @@ int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *bloc
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
-/* Waits for the device, and verifies and frees the freed blocks that the guard keeps, also damaged ones if `at_end` is
- * set.  Returns E_BUSY if `at_end` is set and a block is live. */
+/* Waits for the device, then verifies and frees the freed blocks that the guard keeps.  Frees damaged blocks only if
+ * `at_end` is set.  Returns E_BUSY if `at_end` is set and a block is live. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
 /* Corrects *out, the statistics of the layers below, which count gaps and kept blocks as live memory. */

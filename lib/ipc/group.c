@@ -41,7 +41,7 @@ struct group_slot {
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The member's bytes after its last two changes.  Change N writes value[N % 2], with N in the lower bits. */
+    /* The member's bytes after its last two changes.  Change N is in value[N % 2], whose lower bits hold N. */
     _Atomic uint64_t value[2];
     /* The fields below do not affect the group's counter. */
     _Atomic uint64_t weight, idle;
@@ -96,7 +96,7 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter of the group.  First completes the last change, whose member may have been killed. */
+/* Returns the group's counter.  First sets `applied` for the last change, in case its member was killed before. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -135,7 +135,7 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of a slot from the group's counter, and frees the slot.  The caller holds the life lock. */
+/* Subtracts a slot's bytes from the counter, and frees the slot.  The caller holds its life lock (slot_file.h). */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
@@ -147,15 +147,15 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed, else 0.  Its life lock is no proof that it runs, since a child of fork()
- * may hold the lock. */
+/* Returns 1 if the owner of a slot was killed, else 0.  Does not test the slot's life lock (slot_file.h), since a child
+ * of the owner may still hold it. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
 /* Subtracts the bytes of ended members from the counter.  Returns the bytes that stay counted, because the kernel still
- * frees the memory or a child of the member holds the life lock.  The caller holds the group's lock. */
+ * frees the memory or a member's child holds the life lock of the slot.  The caller holds the group's lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -303,7 +303,7 @@ static void remove_group_without_members(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Sets the limit of a group without members.  Returns 0 if there are no members and `limit` is 0, else 1. */
+/* Returns 0 if the group has no members and `limit` is 0, else 1.  Sets the limit if there are no members. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -379,7 +379,7 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the file is still the old one, subtracts the bytes that this process has in its previous slot. */
+    /* If weir__slot_file_renew() has opened the same file again, subtracts the bytes of this process's earlier slot. */
     (void)recover_ended(g);
 }
 

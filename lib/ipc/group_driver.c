@@ -212,7 +212,7 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
  * not report the reserved bytes, assumes a growth of `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* Orders query and update of the reserved bytes, so that no older number replaces a newer one. */
+    /* Held from the query of the reserved bytes to the update, so that no older number replaces a newer one. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -295,7 +295,7 @@ static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Subtracts the bytes at once, since weir destroys a pool only after all its blocks are freed. */
+/* Subtracts the pool's bytes from the group's counter at once, since all blocks of the pool are freed before. */
 static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

@@ -31,7 +31,7 @@ struct weir_group_texts {
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);
 
-/* libweir-preload.so calls this function when it is loaded, and then alone charges this process's memory. */
+/* Called when libweir-preload.so is loaded.  Then only this library charges this process's memory to the group. */
 void weir__group_set_charged_by_preload(void);
 
 /* Records in all groups that this process begins to exit.  A process that ends without destructors must call this. */
@@ -47,8 +47,8 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
 /* Charges the estimated memory of a context to the group, before the context is created.  The primary context is
  * charged only once.  Returns 1, or 0 if the limit would be exceeded. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
-/* Subtracts the estimated memory of a destroyed context from the group.  Must be called at each release of the primary
- * context, but only the last of these calls subtracts the estimate. */
+/* Subtracts the estimated memory of a destroyed context from the group.  If `is_primary` is set, must be called at each
+ * release of the primary context, and subtracts the estimate at the last release. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of the primary context after cuDevicePrimaryCtxReset. */
 void weir__group_context_lost(struct weir_group *g);

@@ -22,9 +22,9 @@ void weir__local_peers_join(struct weir_local_peer *s);
 /* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
  * that a user of the entry may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the entry after `last` (the first if `last` is NULL), or NULL at the end.  If `s` is not NULL, skips `s` and
- * the allocators on other devices.  The entry stays valid until the caller passes it as `last` or to
- * weir__local_peers_release(). */
+/* Returns the next allocator's entry after `last` (the first if `last` is NULL), or NULL at the end of the list.  If
+ * `s` is not NULL, skips `s` and the allocators on other devices.  The entry stays valid until the caller passes it to
+ * the next call, as `last`, or to weir__local_peers_release(). */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Ends the use of an entry of weir__local_peers_next(), for a caller that stops before the end of the list. */

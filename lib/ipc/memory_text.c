@@ -144,7 +144,7 @@ void weir__memory_sender_allow(void) {
     static atomic_int is_done;
 
     if (!atomic_exchange(&is_done, 1))
-        /* a kernel without Yama does not know this option */
+        /* fails without harm on a kernel without the security module Yama */
         (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
 }

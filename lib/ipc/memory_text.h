@@ -37,7 +37,7 @@ void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
 /* Writes the text as a string, cut at `text_bytes` bytes.  Returns the length of the whole string without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* Parses a string of weir__memory_text_write.  Returns OK, E_PARSE or E_HOST_MEMORY.  A failure leaves no memory. */
+/* Parses a string of weir__memory_text_write.  Returns OK, E_PARSE or E_HOST_MEMORY.  On failure, *t owns nothing. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 

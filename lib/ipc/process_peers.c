@@ -41,9 +41,9 @@
 #define ENDING_NS (2000 * MILLISECOND)
 /* The estimated device memory that a process has besides its reserved bytes, for example for its context. */
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* In ms.  REFRESH_MS is how long a request waits for other processes to publish their memory.  The answering thread
- * sleeps for at most LONG_TICK_MS, or TICK_MS if limits are shares of the device, because a killed process changes the
- * shares but does not wake the thread. */
+/* In ms.  A request waits for REFRESH_MS for other processes to publish their memory.  The answering thread sleeps for
+ * at most LONG_TICK_MS.  If limits are shares of the device, the thread sleeps for at most TICK_MS, since the end of a
+ * killed process changes the shares but wakes no thread. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
@@ -57,7 +57,7 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* How often refresh() reads all allocators at most, if their memory changes during each read. */
+/* The largest number of sums in refresh(), which repeats a sum if an allocator's memory has changed meanwhile. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
@@ -160,7 +160,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* weir__process_peers_publish_reserved() later adds only the difference from this h.reserved to the sum. */
+        /* The sum contains h.reserved.  weir__process_peers_publish_reserved() later adds only the change to it. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -190,7 +190,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     } while (publications != n->publications && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
-    /* Keeps the old values if the memory changed during each read. */
+    /* If allocators changed their memory during each of the sums above, keeps the entry's old values. */
     if (any && publications == n->publications) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -380,7 +380,7 @@ struct candidate {
     int is_asked;
 };
 
-/* Returns the time until which requests skip the process, or 0 if they do not skip it. */
+/* Returns the time until which weir requests no memory from the process, or 0 if weir may request memory now. */
 static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
                                    const struct weir_registry_entry *entry) {
     const struct unresponsive *s = &n->unresponsive[slot];
@@ -576,7 +576,7 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Counts the memory of an ending process as soon free, but only for ENDING_NS, because the process may hang. */
+/* Adds the memory of an ending process to answers->ending, but only for ENDING_NS, because the process may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -699,7 +699,7 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* Without the lock, releases no slots.  Other processes learn from the kernel that this process has ended. */
+    /* Releases no slots if `stepping` stays locked.  The kernel shows other processes that this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);

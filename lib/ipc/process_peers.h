@@ -42,9 +42,9 @@ struct weir_process_peers_calls {
     void (*set_share_limit)(void *owner, uint64_t weights);
 };
 
-/* Registers an allocator, so that other processes can request its idle memory.  The caller must not change `claim`
- * until weir__process_peers_leave().  On failure returns NULL with the reason in `why`.  The reason is "" if no other
- * process can use the device, or if an earlier call has written the reason. */
+/* Registers an allocator, so that other processes can request its idle memory.  The caller must not change *claim until
+ * weir__process_peers_leave().  On failure returns NULL and writes the reason to `why`.  Writes "" if no other process
+ * can use the device, and at each failure after the first. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
@@ -121,7 +121,7 @@ void weir__process_peers_describe(struct weir_process_peers *n,
 
 /* Returns the sum of the weights of all processes that use the device, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
-/* Returns weir__process_peers_weights(), but at most `most`, also for a process without an allocator on the device. */
+/* Returns the sum of all processes' weights, but at most `most`.  The caller needs no allocator on the device. */
 uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
                                           uint64_t most);
 /* Returns the reserved bytes of all other processes on the device, also idle ones; 0 if the device has no registry. */

@@ -53,7 +53,7 @@ struct weir_registry_entry {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* Below, weir__registry_open or weir__registry_view has opened `f`.  Several threads may use one registry at once. */
+/* Open `f` by weir__registry_open or weir__registry_view first.  Several threads may use one registry at once. */
 
 /* Opens or creates the registry of a device, and claims a slot in it.  Returns 0, or -1 with errno. */
 int weir__registry_open(struct weir_slot_file *f, const char *device);

@@ -245,8 +245,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* If no process has read the file recently, sleeps until a process reads it.  Otherwise, or if the futex call fails
-     * because the mapped page is gone, sleeps for the given time. */
+    /* If no process has read the segment recently, sleeps until a process reads it.  Otherwise, or if the futex call
+     * fails because the segment's file was truncated, sleeps for the given time. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);

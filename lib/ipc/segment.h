@@ -76,7 +76,7 @@ void weir__segment_publish(struct weir_segment *s, const void *body);
 int weir__segment_is_watched(struct weir_segment *s);
 /* Waits for the given milliseconds or, if no process has read the segment recently, until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, but keeps its mapping, on which a thread may sleep.  Does nothing in a child of fork(). */
+/* Removes the file, but keeps it mapped for weir__segment_wait().  Does nothing in a child of fork(). */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* The minimum time between two checks of the file, in ns. */
+/* The minimum time between two checks whether the slot file was removed or damaged, in ns. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
 /* How often weir tries, with pauses of REMOVAL_PAUSE_NS, to open a file that another process is removing. */
@@ -244,7 +244,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            /* checks again under the lock, because the last process of the slot may have begun to exit */
+            /* checks again under the lock, because the slot's owner may have begun to exit since the first check */
             if ((all || !is_needed(f, file, slot)) &&
                 (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
                 clear_slot(f, file, slot);

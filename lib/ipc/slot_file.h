@@ -46,7 +46,7 @@ struct weir_slot_kind {
     size_t map_bytes;  /* the number of bytes that a process maps, from the start of the file */
     /* Set if a slot counts the memory of a process.  Such a slot has a second lock, the life lock, which shows whether
      * the process still runs.  slot_file.c does not clear such a slot, since the slot's bytes must first be subtracted
-     * from the total. */
+     * from the group's counter. */
     int is_counted;
 };
 
@@ -70,7 +70,7 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
 /* Opens the slot file `name` for reading only.  Returns 0 on success, -1 if the file does not exist. */
 int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Calls `visit` for each slot file whose name is `begins` and a rest of less than `most` bytes, and passes the rest. */
+/* Calls `visit` with the rest of each file name that starts with `begins`, if the rest is shorter than `most` bytes. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 

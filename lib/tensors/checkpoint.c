@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block, without the program's note.  `chunk` is the size of the block's chunk in bytes. */
+/* A saved live block.  request.note is NULL.  `chunk` is the size of the block's chunk in bytes. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;
@@ -22,8 +22,8 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
- * can join, else `unknown_streams`.  All streams may use the memory, since the caller has waited for the device. */
+/* Returns the owner of the free memory after a restore: the pool's stream if the pool has exactly one, else
+ * `unknown_streams`.  All streams may use the memory, since the caller has waited for the device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }

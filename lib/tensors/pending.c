@@ -70,8 +70,8 @@ static int may_succeed_later(weir_status status) {
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that no other stream uses any more.  Uses the handle of the block's stream only if this stream is never
- * destroyed.  Returns 1 on success, 0 if weir has to retry. */
+/* Frees a block that no other stream uses any more.  Passes the block's stream to the driver only if this stream is
+ * never destroyed, since another handle can become invalid.  Returns 1 on success, 0 if weir has to retry. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -237,8 +237,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* After the stream's capture, records one event for all blocks of the queue that waited for the end of the capture.  If
- * the recording fails, waits for the stream and frees all blocks of the queue. */
+/* After the end of the stream's capture, records one event for all blocks of the queue that have no event yet.  If the
+ * recording fails, waits for the stream and frees all blocks of the queue. */
 static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 

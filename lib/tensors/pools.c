@@ -139,7 +139,7 @@ static int add_segment(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes a segment from the placement.  Returns 1, or 0 if not all of it is free for all streams. */
+/* Removes a segment from part->placement.  Returns 0 if not all streams may use all of its memory, else 1. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -642,7 +642,7 @@ static int allocate_from_part(const struct weir_tensor_pool *pool, struct weir_t
     if (pool->is_whole)
         return allocate_whole(part, bytes, user, place);
     found = weir__placement_alloc(part->placement, bytes, &user->placed, place);
-    /* No chunk is large enough, so chunks that this stream freed join adjacent chunks that all streams may use. */
+    /* No chunk is large enough.  Tries several adjacent chunks that this stream or all streams may use. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_alloc_wait(part->placement, bytes, &user->placed, &none, place)
                : found;
@@ -705,8 +705,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse memory freed up to `waited`, after a wait for these frees.  The wait does not cover captured
- * work, so memory that a capture may have freed is left out while pool->accepts is set. */
+/* After a wait, lets all streams reuse the memory of the frees up to number `waited`.  The wait does not cover captured
+ * work, so skips memory that a capture may have freed if pool->accepts is set. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -751,8 +751,8 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  Only `reuser` may reuse the memory before a wait for the device, or no stream if `reuser`
- * is NULL or there is no host memory. */
+/* Frees a block of the pool.  Only `reuser` can reuse the memory before a wait for the device.  If `reuser` is NULL, no
+ * stream can. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -819,7 +819,7 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request) {
     return is_served;
 }
 
-/* Returns the pool's record of a captured stream if the driver reports no stream ids (before 12.0), else NULL. */
+/* Returns the record of the block's captured stream if the driver has no stream ids (before 12.0), else NULL. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -829,8 +829,8 @@ static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct we
     return user.name != 0 ? find_or_add_user(t, tensor->pool, user) : NULL;
 }
 
-/* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, the stream may have
- * used the block outside of a graph, and the stream's handle may mean another stream. */
+/* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, weir knows neither
+ * which work uses the block nor which stream the handle means. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->accepts && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
@@ -920,7 +920,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             freed_any |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* Other threads may have changed the list meanwhile.  `pins` has kept this pool in the list. */
+        /* Other threads may have changed the list of pools, but not removed this pool, since pool->pins was not 0. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);

@@ -187,7 +187,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
     tensor->address = request->address;
     tensor->bytes = request->bytes;
     tensor->requested = request->requested;
-    /* Copies the fields one by one, since one load of both would wait for the caller's two separate stores. */
+    /* Copies each field by itself, since one wide load would wait for the caller's two stores of the fields. */
     tensor->home.stream = request->home.stream;
     tensor->home.name = request->home.name;
     tensor->capture = capture;
@@ -446,7 +446,7 @@ alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, we
     return pool != NULL;
 }
 
-/* Allocates a block outside private memory pools, or, if memory is short, in a pool that lends memory. */
+/* Allocates a block outside private pools or, if memory is short, in a pool opened by weir_tensors_pool_lend(). */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *request,
                                        int lasts) {
     weir_stream stream = request->home.stream;

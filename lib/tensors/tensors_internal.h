@@ -55,7 +55,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* the private memory pool that contains the block, or NULL */
     void *note;
     struct weir_tensor *next;
-    /* The streams that use the block besides `home`.  Includes `home` if it can be destroyed. */
+    /* The streams for whose work the free must wait.  A `home` that is never destroyed needs no wait. */
     struct weir_tensor_use *uses;
     size_t use_count;
     size_t wait_count; /* the number of events and captures that must end before the free */
@@ -105,7 +105,7 @@ struct weir_tensor_pool {
     struct weir_tensor_user *streams;
     /* One entry for all destroyed and unidentified streams.  Its memory is reused only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
-    /* The number of the last free that added memory to `unknown_streams` and may have been inside a capture. */
+    /* The number of the newest free in `unknown_streams` that may have been part of a stream capture. */
     uint64_t last_capture_free;
     /* Set if a destroyed or unidentified stream may have freed memory since the last wait for the device. */
     int has_unordered_frees;
@@ -246,8 +246,8 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The tensor allocator of the only device in use; NULL if no device or several are in use.  With several devices, no
- * lock is biased to a thread, since its wait for one device could delay threads of the other devices. */
+/* The tensor allocator of the only device in use; NULL if no device or several are in use.  With several devices, weir
+ * biases no lock to a thread (biased_lock.h), since a wait for one device could delay threads of others. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */
@@ -299,7 +299,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
 /* Returns the segment that contains the address, together with all segments that are joined to this segment. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* Creates an empty placement for one part of a pool, or returns NULL without host memory. */
+/* Creates the empty record of the chunks in part 0 or 1 of a pool.  Returns NULL if there is no host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
 /* Adds a segment to `p` as free memory, in the order of addresses.  Returns 1 on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
@@ -320,8 +320,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block outside private memory pools, whose record was removed.  If the free may succeed later, weir retries
- * the free, and the statistics show the block as freed but still in use.  The caller does not hold the lock. */
+/* Frees a block outside private memory pools.  The caller has removed the block's struct weir_tensor, and does not hold
+ * the lock.  If a failed free may succeed later, weir retries it, and counts the block as pending until then. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
