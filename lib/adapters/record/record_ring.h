@@ -58,7 +58,7 @@ enum {
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* Offsets of the bytes in the file `board` that the recorder and the first recorded process lock. */
+/* `weir record` locks byte 0 of the shared file `board`; process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {
@@ -154,7 +154,7 @@ struct weir_record_board {
     struct weir_record_file spare[];
 };
 
-/* Returns the size in bytes of the file `board` with `spares` spare files. */
+/* Returns the bytes of a struct weir_record_board whose array `spare` has `spares` elements. */
 static inline size_t weir__record_board_bytes(uint32_t spares) {
     return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
 }
