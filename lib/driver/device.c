@@ -90,7 +90,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* These results may be about the caller's stream or context.  The device is lost only if weir cannot enter the
+        /* Both errors may be about the caller's stream or context.  The device is lost only if weir cannot enter the
          * device's context. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {

@@ -33,15 +33,15 @@ struct weir_device {
     _Atomic int log;
     int decompresses; /* set if the memory must support hardware decompression */
     int drop_in;      /* set if weir replaces the driver's pools in a program (`weir run`) */
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed then
-     * serves stream B only after the host has waited for A, or after weir has returned the memory to the device. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  A stream then reuses memory of
+     * another stream only after the host has waited for the other stream.  Memory freed to the device is exempt. */
     atomic_int forbids_opportunistic;
     /* Returns 1 if weir has intercepted the stream's creation, and so intercepts its captures and its destruction; else
      * 0.  NULL if weir intercepts no driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
     _Atomic CUdeviceptr wait_block; /* a small block that a device wait could not free, or 0 */
-    /* The number of waits that have begun.  Work submitted before wait number `waited` began is completed. */
+    /* `waits` is the number of the latest wait.  Work that was submitted before wait `waited` began is completed. */
     _Atomic uint64_t waits, waited;
 };
 
@@ -54,8 +54,8 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the bytes that cuMemAlloc can provide, in multiples of 2 MiB, once `back` bytes are freed, but at most `most`
- * bytes.  Returns 0 if the driver fails. */
+/* Returns the device's free bytes plus `back`, rounded down to a multiple of 2 MiB, or `most` if `most` is smaller.
+ * Returns 0 if the driver fails. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a call on a default stream has failed because this thread has no current context.  From then on, weir makes
@@ -65,9 +65,9 @@ extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
  * passes the result to weir__device_restore_context(). */
 int weir__device_make_context_current(const struct weir_device *device);
 void weir__device_restore_context(const struct weir_device *device, int was_made_current);
-/* If a driver call gave *result because the thread has no current context, enters the device's context and returns 1:
- * the caller must repeat the call.  Otherwise returns 0.  If the context cannot be entered, *result becomes the reason.
- * Under `weir run`, always returns 0, since the program must get the driver's own result. */
+/* If *result is CUDA_ERROR_INVALID_CONTEXT, enters the device's context, and sets *result to the result of this step.
+ * Returns 1 if the caller must repeat the driver call, else 0.  Under `weir run`, does nothing and returns 0, since the
+ * program must get the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
 /* Enters the context of the device, evaluates `call`, and leaves the context.  The macro's value is the status of
@@ -159,7 +159,7 @@ CUresult weir__device_order_after(struct weir_device *device, weir_stream waits,
 /* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
 /* Waits, without a time limit, until the device has completed all submitted work.  Breaks no stream capture.  Returns
- * CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that a wait needs. */
+ * CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that weir frees in order to wait. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);

@@ -18,7 +18,7 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The duration of the work for a check.  A free that does not wait takes at most 280 us (H200). */
+/* The duration of the work that shows whether a free waits.  A free that does not wait takes at most 280 us (H200). */
 #define CHECK_NS 1000000L
 
 /* cuMemFree or cuMemFreeHost has waited for the work if it returns within this time after the end of the work.  A later
@@ -30,7 +30,7 @@ enum { UNKNOWN, WAITS, DOES_NOT };
 
 /* Whether cuMemFree and cuMemFreeHost wait for the device: UNKNOWN, WAITS or DOES_NOT for each device. */
 static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
-/* Only one thread checks a call at a time.  `ended_ns` is when the work of the latest check ended. */
+/* One thread at a time checks whether a free waits for work.  `ended_ns` is when the work of the last check ended. */
 static atomic_int is_checking;
 static _Atomic uint64_t ended_ns;
 
@@ -44,7 +44,7 @@ static void sleep_in_check(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Submits work to a new stream, for a check of `call`.  Returns NULL if no check is needed or possible. */
+/* Submits work to a new stream, to check whether `call` waits for it.  Returns NULL if unneeded or impossible. */
 static CUstream begin_wait_check(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -62,7 +62,7 @@ static CUstream begin_wait_check(struct weir_device *device, enum wait_call call
     return NULL;
 }
 
-/* Ends the check of cuMemFree or cuMemFreeHost.  If the call does not wait for work, waits by cuCtxSynchronize. */
+/* Ends the check whether `call` waits for work.  If `call` does not wait, weir waits by cuCtxSynchronize. */
 static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
                                CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;
@@ -131,7 +131,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return end_wait_check(device, BY_HOST_BLOCK, work_stream, result);
 }
 
-/* cuMemFree is 0.25 ms faster than cuMemFreeHost, but needs device memory. */
+/* Prefers a block of device memory, because cuMemFree is 0.25 ms faster than cuMemFreeHost. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

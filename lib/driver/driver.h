@@ -87,7 +87,7 @@ struct weir_driver_failure {
 };
 
 /* Opens the driver "cuda" or "model", and returns its table.  The first call may take seconds.  Returns NULL on
- * failure, and in a child of fork() without waiting for a lock.  Any thread may call it. */
+ * failure.  In a child of fork(), returns NULL and takes no lock.  Any thread may call this function. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* Begin and end a period in which the caller may open a driver while it holds a lock.  A child of a fork() in this

@@ -65,7 +65,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Driver functions that both libraries call but do not replace. */
+/* Driver functions that libweir-preload.so and libweir-record.so both call but do not replace. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

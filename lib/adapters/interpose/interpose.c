@@ -107,7 +107,7 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__captures_missed if the function begins captures, because the program will call the driver, not weir. */
+/* Sets weir__captures_missed if the function begins captures.  weir cannot notice these captures. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -132,7 +132,7 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library at this address exports row->symbol.  Such a library must find the driver's function. */
+/* Returns 1 if the library at this address exports row->symbol itself, else 0. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -206,7 +206,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the row of weir's newest replacement for `base` that is not above `version`, or NULL if there is none. */
+/* Returns the row of `base` with the highest version up to `version`, or NULL if weir replaces no such function. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -222,7 +222,7 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns weir's function if the driver's result is the version that weir replaces (`same`), else the driver's. */
+/* Returns weir's function if the driver returned `same`, the function that weir replaces.  Else returns `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);
@@ -234,7 +234,7 @@ static void *choose_address(const struct row *row, void *real, const void *same)
     return row->serves;
 }
 
-/* Returns the row of the function with which weir replaces the driver's result, or NULL to keep the result. */
+/* Returns the row of weir's function to return in place of the driver's, or NULL to return the driver's function. */
 static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
                                             int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

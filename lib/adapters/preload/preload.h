@@ -82,9 +82,9 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The last restart of the peak of reserved bytes: the next event's number, or 0 if none, and the reserved bytes. */
+    /* The number of the first event after the last restart of the peak of reserved bytes, or 0 without a restart. */
     _Atomic uint64_t restart_event;
-    _Atomic uint64_t restart_reserved;
+    _Atomic uint64_t restart_reserved; /* the reserved bytes at the restart */
 };
 
 enum weir_pool_state {
@@ -142,7 +142,7 @@ void weir__pool_set_current(int device, struct weir_pool *p);
 struct weir_served *weir__pool_begin(struct weir_pool *p);
 /* Returns the allocator for cuMemAlloc on the device, or NULL and the reason in *state. */
 struct weir_served *weir__served_plain(int device, int *state);
-/* Returns 1 if any pool, or cuMemAlloc on any device, is in the state WEIR_POOL_REFUSED, else 0. */
+/* Returns 1 if weir rejects all requests to some pool, or all calls of cuMemAlloc on some device, else 0. */
 int weir__any_refused(void);
 /* Returns 1 if weir has tried to create any allocator, with or without success, else 0. */
 int weir__any_allocator_tried(void);
@@ -195,7 +195,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams, in at most a second.  Returns 1 on success, else 0, for weir__streams_resume(). */
+/* Stops all queries of streams.  Returns 1, or 0 after a timeout of 1 s.  The result is for weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -208,7 +208,7 @@ extern atomic_int weir__contexts_created;
 extern atomic_int weir__captures;
 /* Waits until no thread queries streams.  Called outside begin_serving(), after weir__captures was increased. */
 void weir__streams_wait_for_queries(void);
-/* Returns 1 if the thread's default streams and the device's recorded streams are idle, 0 if not or in a capture. */
+/* Returns 1 if no stream is captured, and the thread's default and the device's recorded streams are idle, else 0. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -326,7 +326,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing() removes a record before a free.  weir__plain_freed() deletes or restores this record. */
+/* weir__plain_freeing() removes a block's record before a free.  After a failure, weir__plain_freed() restores it. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);

@@ -63,7 +63,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    /* Removes the callbacks that give tensors the allocator of cuMemAllocAsync, since the self-check never calls it. */
+    /* Gives tensors an allocator of their own, since the self-check never calls cuMemAllocAsync. */
     weir__drop_in_serves = NULL;
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;

@@ -222,7 +222,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* Lets find_room() free idle memory again, if the driver's call fails. */
+    /* If the driver's allocation then fails, find_room() may free idle memory once more. */
     p->has_trimmed = 0;
     return 1;
 }

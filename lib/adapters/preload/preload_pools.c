@@ -80,7 +80,7 @@ static void add_ended_handle(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* Removes a handle that the driver has given to a new pool.  The caller holds `lock`. */
+/* Removes from `ended` a handle that the driver has reused for a new pool.  The caller holds `lock`. */
 static void remove_ended_handle(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
@@ -220,9 +220,7 @@ static void apply_pool_limit(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if the user's settings are the reason why weir could not create an allocator.  Returns 0 if the driver
- * failed, or if the limit is a fraction of the free memory.  If the driver has no pools (WEIR_E_NOT_SUPPORTED) or weir
- * cannot use the driver (WEIR_E_NO_DEVICE), returns 1 only if the settings demand peer devices or the mapped engine. */
+/* Returns 1 if the user's settings, not the driver or device, are why weir could not create an allocator, else 0. */
 static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -311,7 +309,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* Gets the handle of the context, to which s->allocator has another reference. */
+    /* Gets the context's handle.  The call also adds a second reference; s->allocator holds the first reference. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_records = !weir__drop_in_knows_blocks(s->allocator);

@@ -311,8 +311,7 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error, since a program may close standard error before its end.  Programs rarely use the
- * duplicate's number, which is below most limits on open files. */
+/* A duplicate of standard error, since a program may close standard error before its end. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
 /* Returns 1 if weir's duplicate of standard error is open, else 0.  weir's descriptor has FD_CLOEXEC set. */
@@ -320,7 +319,7 @@ static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* Closes the duplicate in a child of fork, so that a reader of standard error does not wait for the child's end. */
+/* Closes the duplicate of standard error in a child of fork.  Otherwise its reader would wait for the child's end. */
 static void close_kept_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -328,7 +327,7 @@ static void close_kept_error(void) {
 }
 
 static void duplicate_error_output(void) {
-    enum { FIRST_NUMBER = 741 };
+    enum { FIRST_NUMBER = 741 }; /* programs rarely use this descriptor */
 
     int number;
 
@@ -339,7 +338,7 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores a closed standard error.  Tries several times, since another thread may briefly use the number. */
+/* Restores a closed standard error.  Tries several times, since another thread may briefly use descriptor 2. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 

@@ -145,7 +145,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Sets *result to an error.  Returns 1 if the program has destroyed the pool, else 0. */
+/* Returns 1 if the program has destroyed the pool, else 0.  If 1, the caller must return the error in *result. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
@@ -173,7 +173,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         (enum weir_fallback)atomic_load_explicit(&p->fallback, memory_order_relaxed), p);
 }
 
-/* Allocates from a pool.  Returns 0 if the driver must serve the request, which may be invalid, else 1. */
+/* Allocates from a pool.  Returns 0 if the driver must serve the request, else 1. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;

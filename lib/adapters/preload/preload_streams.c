@@ -153,7 +153,7 @@ void weir__streams_forget_device(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_remove(&tracked, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* Without host memory for the list, removes the records of all streams, so that weir queries the driver. */
+    /* Without host memory for the list, removes all records.  weir then queries whether each stream is captured. */
     if (!streams)
         weir__map_clear(&tracked);
     weir__lock_give(&lock);

@@ -86,7 +86,7 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
         weir__run_log(text, reason_unused);
 }
 
-/* Returns Python's path as the user typed it, which selects the environment.  Returns "PYTHON" in other programs. */
+/* Returns Python's path as the user typed it, as virtual environments need.  Returns "PYTHON" in other programs. */
 static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
@@ -128,7 +128,7 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Finds the shim for this PyTorch, and waits while another process compiles the shim.  Returns 1 on success, else 0. */
+/* Finds the shim (library between weir and PyTorch), or waits for its compilation.  Returns 1 on success, else 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

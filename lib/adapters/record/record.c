@@ -26,8 +26,8 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread whose ring is full sleeps for PAUSE_NS, and later for the time waited so far divided by PAUSES, so that many
- * threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks that `weir record` still runs. */
+/* A thread whose ring is full sleeps for PAUSE_NS at first.  Later, it sleeps for 1/PAUSES of the time that it has
+ * waited, to keep processors free.  Every CHECK_EVERY_NS, the thread checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
@@ -395,7 +395,7 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* The return address in the program's code, since the exported functions jump to this file without a call. */
+/* The return address in the program's code.  The exported functions jump here, and a jump stores no return address. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -495,7 +495,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver.  On success, records the end of a block or another object, with the time before the call. */
+/* Calls the driver.  On success, records the event `what`, with the time before the call. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct event_in_progress made;                                                             \
@@ -524,7 +524,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* Sets the event's `bytes` to 1, so that `weir record` uses the stream of the allocation.  cuMemFree has no stream. */
+/* cuMemFree has no stream.  The value 1 in `bytes` tells `weir record` to use the stream of the allocation. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }

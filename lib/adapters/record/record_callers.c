@@ -35,7 +35,7 @@ int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map sent; /* names that `weir record` has, by number */
-/* Maps a code address to the number of the code's name, or to 1 for code of weir or CUDA. */
+/* Maps a code address to the hash of its symbol name, or of its file and offset, or to 1 for code of weir or CUDA. */
 static struct weir_map places;
 
 static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -178,7 +178,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number that stands for the name of the code at `frame`, or 1 for code of weir or CUDA. */
+/* Returns the hash of the symbol name, or of the file and offset, at `frame`.  Returns 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
     uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* the last byte of the call instruction */
     char name[WEIR_RECORD_NAME_BYTES];

@@ -154,7 +154,7 @@ struct weir_record_board {
     struct weir_record_file spare[];
 };
 
-/* Returns the size in bytes of the file `board` with `spares` spare files. */
+/* Returns the bytes of a struct weir_record_board whose array `spare` has `spares` elements. */
 static inline size_t weir__record_board_bytes(uint32_t spares) {
     return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
 }

@@ -18,7 +18,7 @@ struct weir_check_model {
     /* Ends the capture, and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Describes the first use of a block that came too early, before an earlier owner's work ended, or returns NULL. */
+    /* Returns a text about the first use of memory that was not ordered after an earlier owner's work, or NULL. */
     const char *(*fault)(void);
 };
 

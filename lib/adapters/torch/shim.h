@@ -28,11 +28,11 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 /* Reads the build id of a 64-bit ELF file.  Returns 1 on success, 0 if the file contains none. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* Writes the path of a shim (".so"), or of the reason why there is none (".failed").  Returns 1 on success, else 0. */
+/* Writes the path of a shim (".so"), or of the text about its failure (".failed").  Returns 1 on success, else 0. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
-/* Locks a file in the folder of the shims.  Other processes may hold this lock, too.  Returns the open file, or -1 with
- * the reason in errno.  The lock ends when this process and all its children have closed the file. */
+/* Takes a shared lock on a file in the folder of the shims.  Returns the open file, or -1 with the reason in errno.
+ * The lock ends when this process and all its children have closed the file. */
 int weir__shim_lock(void);
 
 /* Locks a shim in the file of weir__shim_lock().  Returns 1 if another process has already locked this shim, else 0. */

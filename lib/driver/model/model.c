@@ -86,7 +86,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the state with which driver calls take the fast path. */
+/* Returns `state` with MODEL_INITIALISED as its only flag.  In this state, driver calls need no special check. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -263,7 +263,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
-/* How long this thread has waited for a processor, and when it last called charge(). */
+/* How long this thread has waited for a processor, and when it last read the cost of driver calls. */
 static _Thread_local struct weir_waits own_waits;
 static _Thread_local uint64_t own_charged_ns;
 
@@ -362,7 +362,7 @@ static uint64_t measurement_overhead(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* Discards the waits before this measurement. */
+    /* Discards the time that this thread has waited for a processor until now. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -381,7 +381,7 @@ static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* The call adds the cost of this thread's last driver calls to the clock or, in a period, to a->ns. */
+    /* Adds the cost of this thread's last driver calls to a->ns if a->on is set, else to the clock. */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {

@@ -15,7 +15,7 @@
 /* The settings of the device model.  The environment or the profile gives the value of a field that is 0 or NULL. */
 struct weir_model_setup {
     int devices; /* from 1 to 16 */
-    /* The memory of each device in bytes.  If it is set, contexts use none of this memory. */
+    /* The memory of each device in bytes.  If set, programs can allocate all of it, since contexts then use none. */
     uint64_t capacity;
     /* The path of a profile, a file of `key = value` lines.  Keys that the file lacks have the built-in values. */
     const char *profile;
@@ -35,7 +35,7 @@ void weir__model_advance(uint64_t ns);
 /* Submits work of `duration_ns` nanoseconds to a stream or, if it is being captured, to the graph, like a kernel. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 /* Submits work of `duration_ns` nanoseconds to a stream, like a kernel that reads and writes all of these bytes (at
- * least 1).  Checks the order of uses by different owners.  `owner` is the caller's number for one allocation. */
+ * least 1).  Checks that the work is ordered after uses by other owners.  The caller chooses the number `owner`. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
 /* Returns a text about the first ordering fault since the last reset, or NULL.  weir__model_use() is a fault if it is

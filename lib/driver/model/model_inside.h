@@ -116,7 +116,7 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* Work with this order begins only after stream `id` has completed its operations up to `seq`. */
+/* The operations of stream `id` up to number `seq`, for example those for which other work waits. */
 struct model_order {
     uint64_t id, seq;
 };
@@ -144,7 +144,7 @@ struct model_event {
     unsigned flags;
     uint64_t stream_id, seq; /* the last operation that the event covers; 0 before any record */
     uint64_t end_ns;
-    /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` lists captured steps. */
+    /* The id of the capture in which the event was recorded, or 0.  If set, `after` counts steps of the capture. */
     uint64_t capture_id;
     struct model_orders after;
     struct model_event *prev, *next; /* links in the context's list of events */
@@ -465,8 +465,8 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 /* Records that the last operation of the stream uses a whole mapping. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Check that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at once, as
- * does cuMemSetAccess when a device loses its access to the bytes. */
+/* Check that the host has observed the completion of all uses of these bytes.  cuMemUnmap, and cuMemSetAccess if it
+ * removes access, take effect at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed operation `seq` of stream `id`, and the operations in `after`. */
@@ -502,7 +502,7 @@ struct model_import *weir__model_import_open(int file, int *device);
 /* Unmaps an imported pool's memory, and frees its blocks' structs, which are no longer in the tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes a pointer's export data.  `offset` is the block's offset in its pool, `before` the pointer's in the block. */
+/* Writes a pointer's export data: the block's `offset` in its pool, and the pointer's offset `before` in the block. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
 /* Makes a struct for an imported block, or returns NULL on failure.  The caller adds it to the tree of blocks. */

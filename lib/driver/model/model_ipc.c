@@ -17,7 +17,7 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* The end of an exported file, behind the memory. */
+/* The last bytes of a file that shares memory with other processes.  The memory comes first in the file. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;

@@ -375,7 +375,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* cuMemFree waits until all work that uses the block is completed, so the oracle checks nothing. */
+        /* cuMemFree waits until all work that uses the block is completed, so the order needs no check. */
         weir__model_oracle_remove(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);

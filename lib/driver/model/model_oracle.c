@@ -28,7 +28,7 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
-    /* The ranges that fills and copies have used in mappings of physical memory.  The `owner` of these ranges is 0. */
+    /* The mappings of physical memory that memset or memcpy calls have used.  These calls have no owner (0). */
     struct model_node *touched;
     /* For each stream that has used memory: the last operation whose completion the host has observed. */
     struct model_orders observed;
@@ -63,8 +63,8 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores a text about a use of memory that is not ordered after an earlier use.  Stores nothing if host memory was too
- * short for a complete list of ordered uses.  `stream` is NULL for the host. */
+/* Stores the text of the first fault: a use on `stream` (NULL is the host) does not wait for earlier uses (`share`).
+ * Stores nothing if a list of orders is incomplete, because host memory was too short. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -187,7 +187,7 @@ static int is_ordered_after_all(const struct model_stream *stream,
     return 1;
 }
 
-/* Checks that a new use is ordered after all uses by other owners, and removes them.  A NULL `stream` is the host. */
+/* Checks that a new use is ordered after all recorded uses by other owners.  Removes the records.  NULL is the host. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -266,7 +266,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* check_other_owners() has removed the ranges of other owners from these bytes. */
+    /* All ranges left in these bytes belong to `owner`, because check_other_owners() has removed the others. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -298,7 +298,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         record_operation(share, stream);
 }
 
-/* Checks that the host has observed the end of all uses of mappings that become inaccessible.  Removes these uses. */
+/* Checks that the host has observed the completion of all work on these bytes.  Removes the records of the work. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 

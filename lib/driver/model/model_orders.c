@@ -84,7 +84,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Keeps only streams of `named` in a context's lists of orders.  Skips captured events, which list captured steps. */
+/* Removes streams that are not in `named` from the lists `after` of a context.  Skips events of captures. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

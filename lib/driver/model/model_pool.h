@@ -25,7 +25,7 @@ struct model_pool {
     uint64_t unused; /* the bytes that cuMemFree has freed; `used` still includes them (measured) */
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* After this many physical allocations, a call with the freed pool ends the process.  0 before the free. */
+    /* After this many physical allocations, a call with the freed pool's handle crashes.  0 while the pool exists. */
     uint64_t ended_after_allocations;
 };
 

@@ -42,7 +42,7 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects a span freed up to operation `seq` and completed at `now_ns`: the best fit, or else the oldest that fits. */
+/* Selects a span by rule R4 (model_span.h).  Usable spans were freed up to `seq` and are completed at `now_ns`. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -100,7 +100,7 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns how many units the pool could move or add to a block in this span. */
+/* Returns how many units of memory a block in this span could get from other spans of the pool and from the device. */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()

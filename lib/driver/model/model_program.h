@@ -36,7 +36,7 @@ enum {
 };
 #endif
 
-/* The calls: X(base name, similar call of the driver table, symbol, first version, (parameters), (arguments)). */
+/* Each row is X(name, driver call with equal cost, symbol, first driver version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -6,12 +6,12 @@
 
 #include <stdint.h>
 
-/* Joins the processes that share the modelled devices, if WEIR_MODEL_SHARED is set.  A second call frees this process's
- * memory.  Returns 0 on success.  On failure returns -1 with errno; EEXIST means that the file has other contents. */
+/* Joins the processes that share the devices by the file WEIR_MODEL_SHARED, if set.  A second call sets this process's
+ * allocated bytes to 0.  Returns 0 on success, else -1 and errno: EEXIST if the file lacks the model's mark. */
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);
-/* Returns the seed of the UUIDs of shared devices, common to all sharing processes.  Returns 0 without sharing. */
+/* Returns a number for devices' UUIDs that is equal in all sharing processes, or 0 if no devices are shared. */
 uint64_t weir__model_shared_key(void);
 /* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);

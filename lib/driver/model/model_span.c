@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_span.c: the spans and units of a pool's address range; model_span.h has the rules of placement.  An operation
- * first maps memory.  No later step can fail, since weir__model_range_allocate_spares() has allocated all structs. */
+/* model_span.c: the spans and units of a pool's address range; model_span.h has the rules of placement.  Operations
+ * map memory first, since only this step can fail.  weir__model_range_allocate_spares() allocates structs before. */
 #include "driver/model/model_span.h"
 
 #include <fcntl.h>

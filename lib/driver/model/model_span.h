@@ -97,7 +97,7 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * that the block gets from other free spans.  On failure returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory where the next block would lie.  Returns 0 on success.  On failure returns -1 without change. */
+/* Adds `units` units of memory at the start of the free span that best fits `bytes`.  Returns 0, or -1 if unchanged. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */
@@ -105,19 +105,19 @@ void weir__model_range_free(struct model_range *range, struct model_span *span);
 /* Frees the span of a block on a stream, as operation `seq`.  The work before the free is completed at `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Before this time, other
- * streams cannot use spans that were freed on the stream since its last launch. */
+/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Spans that were freed on the
+ * stream after its previous launch are not completed before `begin_ns`. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Make the spans of a queue free for all streams, if their work is completed at `now_ns`, or if they were freed up to
- * operation `seq`.  Remove the queue if it is then empty and its stream was destroyed. */
+/* Makes a queue's spans that are completed at `now_ns` free for all streams.  May remove a destroyed stream's queue. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
+/* Makes spans that were freed up to operation `seq` free for all streams.  May remove a destroyed stream's queue. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
 /* Records a stream at its first request. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Makes the completed spans of a destroyed stream free for all streams.  Its queue is removed once it is empty. */
+/* Called when a stream is destroyed.  Makes its spans that are completed at `now_ns` free for all streams. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Unmaps the memory of up to `units` free units, highest address first.  Returns the number of unmapped units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

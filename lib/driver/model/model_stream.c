@@ -176,7 +176,7 @@ static void record_host_wait(uint64_t id, uint64_t seq, const struct model_order
     weir__model_oracle_observe(id, seq, after);
 }
 
-/* Clears the lists of work for which a context's streams waited, because the host has observed its completion. */
+/* Clears the lists `after` of a context's streams, because the host has waited for all work of the device. */
 static void clear_stream_orders(struct model_context *context) {
     struct model_stream *stream;
 
