@@ -438,7 +438,7 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
 }
 
 /* Makes the driver free blocks that the program freed during captures.  If the stream's handle was reused since, keeps
- * the blocks until a wait for the whole device.  The caller holds f->lock, which is released meanwhile. */
+ * the blocks until a wait for the device.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);

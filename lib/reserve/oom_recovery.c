@@ -11,7 +11,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll freed blocks whose last use has no event.  A trim then waits for the whole device. */
+/* The maximum time to poll freed blocks whose last use has no event.  A trim then waits for the device. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
