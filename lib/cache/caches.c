@@ -220,8 +220,9 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushes ---- */
 
-/* Returns a cache's idle memory to the engine.  The caller holds f->lock.  If the driver frees the blocks, f->lock is
- * released meanwhile, and a flush of all caches in another thread waits for c->moving instead. */
+/* Returns a cache's idle memory to the engine.  The caller holds f->lock, for which a flush of all caches in another
+ * thread (OOM recovery) waits.  If the driver frees the blocks, f->lock is released meanwhile, and such a flush waits
+ * for c->moving instead. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};

@@ -67,7 +67,7 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The block's address, which must be free; or 0 for any, WEIR_ENGINE_FAR for one far from all blocks. */
+    /* The block's address, 0 for any, or WEIR_ENGINE_FAR (far from all blocks).  An address in use fails the request. */
     uint64_t at;
     weir_stream stream;
     /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not being captured. */
@@ -222,7 +222,7 @@ struct weir_engine_ops {
     /* Frees live blocks on the stream `id`.  The current call may be on another stream.  If `id` is
      * WEIR_ENGINE_OBSERVED, all work on the blocks has completed.  The pool and direct engines get no other id. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
-    /* Grows reserved memory to `target` bytes or more, and later calls to `goal`.  `cause` is a WEIR_EVENT_ value. */
+    /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ value. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
@@ -346,7 +346,7 @@ static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t ba
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
-/* Adds a new block to the figures in e->seen, for the pool and direct engines. */
+/* Adds a new block to e->seen.  Called by the pool and direct engines, only with caches, which subtract the frees. */
 static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 

@@ -36,7 +36,7 @@ enum { TIME_PART = 100 };
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may still be live at the next trim (weir__mapped_may_last()). */
+/* The largest physical allocation for small requests above the release threshold.  With 64 MiB, trims left 1/5 idle. */
 #define LASTING_MOST (32 * MIB)
 /* The number of bits in `lasting`, a set of block sizes.  Several sizes may share a bit. */
 enum { LASTING_BITS = 4096 };
@@ -194,7 +194,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 /* Finds `bytes` bytes at the end of the part `kind` of the address range.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans in g->moves how to fill the window *w.  Sets *planned to the new bytes.  Returns 1 on success, else 0. */
+/* Plans in g->moves how to fill the window *w.  Sets *planned to the new bytes.  Returns 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -192,7 +192,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- frees without an event (open), and events after frees (marks) -------------------------- */
 
-/* Sets the number of the stream's open frees (frees without a later event) to 0. */
+/* Records that each free of the stream has an event after it, or has completed, so that none is open any more. */
 static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     s->net_drop = 0;
     if (s->open == 0)
@@ -319,7 +319,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* Earlier frees on this stream have completed, since weir frees a stream's record only after these frees. */
+    /* Earlier frees on this stream have completed, since weir keeps a record until its stream's frees have completed. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_non_blocking = id == 0 ? 0 : -1;

@@ -53,7 +53,7 @@ struct weir_order_stream {
     /* The lowest `net_bytes` at an event.  Starts again after a request has found no free memory for its stream. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of bursts (calls in a row on the stream) since one that left many frees without an event. */
+    /* The number (limited) of bursts, calls in a row, with events since one that left many bytes without an event. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* weir_order.lacked at the stream's last event */
@@ -118,7 +118,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 void weir__order_close(struct weir_order *o);
 
 /* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call of
- * this function, and while the record's `active_requests` is above 0. */
+ * this function or weir__order_query_idle, and while the record's `active_requests` is above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* Makes memory freed on `s` available to other streams, if an event is due.  Called in each operation on `stream`. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);

@@ -2,7 +2,8 @@
 /* placement.c: implements placement.h; placement_state.h describes the records.
  *
  * An operation reserves all its host memory before it changes anything.  The table always has one spare record for
- * each region, since second_stream() cuts one chunk in each region.  Two unmapped ranges are never adjacent.
+ * each region, since a free may be the first call of a second stream, and second_stream() then cuts one chunk in each
+ * region.  Two unmapped ranges are never adjacent.
  */
 #include "placement/placement_state.h"
 

@@ -180,8 +180,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Schedules the next check for memory to release.  `due' and `now' are the planned and the actual time of the last
- * check, which released `got' of `wanted' bytes. */
+/* Schedules the next check for memory to release.  The last one was due at `due', ran at `now' and released `got' of
+ * `wanted' bytes.  With a finite release threshold, one check releases all idle memory, so nothing remains. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;

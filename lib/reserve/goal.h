@@ -100,8 +100,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 
 /* Records the bytes in use, and sets *pause to the time since the last request.  Returns 1 if a half-life has ended. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Returns the reserved bytes that decay keeps at `now'.  `pause' is the time between the last two requests, or 0 in
- * weir_decay.  After a pause longer than a half-life, decay keeps all memory. */
+/* Applies decay for the half-lives that have ended, and returns the reserved bytes to keep.  `pause' is the time
+ * between the last two requests, or 0 in weir_decay.  After a pause longer than a half-life, decay keeps all memory. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 

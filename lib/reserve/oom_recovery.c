@@ -109,7 +109,7 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Polls freed blocks that work may still use.  The polls do not wait for the work, which may wait for this thread. */
+/* Polls freed blocks that work may still use.  Waits for the device only when the layer above frees memory. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;

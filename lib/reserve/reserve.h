@@ -14,9 +14,9 @@ typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t mo
 /* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Makes the layer above the allocator, such as a framework's pool, free memory that no stream work uses.  If `may_wait'
- * is set, first waits for the device.  Sets *pending to at least the freed bytes that work still uses.  Returns 1 if
- * memory was freed, else 0.  The caller must hold no lock. */
+/* Makes the layer above the allocator, such as a framework's pool, free unneeded memory whose work has completed.  If
+ * `may_wait' is set, first waits for the device.  Sets *pending to at least the freed bytes that work may still use.
+ * Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 /* Returns the bytes that weir__reclaim_fn could free after a wait for the device.  The caller must hold no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
