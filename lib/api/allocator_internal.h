@@ -107,7 +107,7 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
 /* Allocates a block on a bound default stream, with the id `id`, of the primary context.  `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Works like weir_ipc_make(), but shares up to `most` bytes from `address` on, in one or several blocks. */
+/* Works like weir_ipc_make(), but shares all adjacent blocks that contain the `most` bytes from `address` on. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 /* Frees a block on a default stream of the primary context, after weir_bind().  `block` must not be NULL. */

@@ -61,8 +61,8 @@ int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_str
 /* Frees a block.  All streams must have completed their work on the block. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
-/* Frees a block after the work of `stream`, a stream of another device or context.  Frees the block on `apart`, an
- * otherwise unused stream of the block's device.  Returns WEIR_E_STREAM if `apart` cannot wait for `stream`. */
+/* Frees a block after the work of `stream`, a stream of another device or context.  Frees the block on `apart`, a
+ * private stream of the block's device.  Returns WEIR_E_STREAM if `apart` cannot wait for `stream`. */
 weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
                                      weir_stream apart);
 

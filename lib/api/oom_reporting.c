@@ -298,7 +298,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* The request would fit now.  If it fitted at the failure, too, weir's memory was not the cause. */
+    /* The request would fit now.  If it fitted at the failure, too, blames the driver; else memory was freed since. */
     if (v->largest >= v->asked)
         return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -486,7 +486,7 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
-/* Advises the setting "registry on" if weir could not request the missing bytes from other processes. */
+/* Advises "registry on" if the registry is off and other processes have reserved at least the missing bytes. */
 static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);

@@ -107,8 +107,8 @@ static void log_failed_creation(weir_status status, const weir_options *options,
 }
 
 /* Switches off options that reserve memory if the engine is pool and libweir-preload.so is loaded.  The library serves
- * the driver calls of engine pool and follows the settings itself.  If this allocator reserved memory, too, its
- * preallocation would deadlock. */
+ * the driver calls of engine pool and follows the settings itself.  If this allocator preallocated, too, the library's
+ * preallocation would wait 10 s for the lock that this one holds. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Stores in `first` the smallest value of `at` below `first` at which `condition` is true.  As `at` grows, `condition`
- * may change only once, from false to true. */
+/* Lowers `first` to the smallest `at` at which `condition` is true; keeps `first` if there is none.  As `at` grows,
+ * `condition` may change only once, from false to true. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

@@ -15,7 +15,8 @@ struct weir_growth_cursor {
 };
 
 /* Returns how many bytes to add to the reserved memory, and updates the cursor.  Returns 0 if the request is 0 or
- * exceeds the limit.  `unit` is a power of two.  `options` must be complete (weir__options_complete). */
+ * exceeds the limit.  `unit` is a power of two.  Policy BFC ignores the device's free memory, and near the limit it
+ * returns a multiple of 256, not of `unit`.  `options` must be complete (weir__options_complete). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 

@@ -67,7 +67,7 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The block's address, 0 for any, or WEIR_ENGINE_FAR (far from all blocks).  An address in use fails the request. */
+    /* The block's address, 0 for any, or WEIR_ENGINE_FAR (far from blocks).  An address in use fails the request. */
     uint64_t at;
     weir_stream stream;
     /* The stream's id, or 0 if the engine must query the id.  If `id` is not 0, the stream is not being captured. */

@@ -319,7 +319,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* Earlier frees on this stream have completed, since weir keeps a record until its stream's frees have completed. */
+    /* Earlier frees on this stream have completed, since weir keeps a record until all its frees have completed. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_non_blocking = id == 0 ? 0 : -1;

@@ -121,7 +121,7 @@ void weir__process_peers_describe(struct weir_process_peers *n,
 
 /* Returns the sum of the weights of all processes that use the device, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
-/* Returns the sum of all processes' weights, but at most `most`.  The caller needs no allocator on the device. */
+/* Returns the sum of all processes' weights in millionths, at most `most`.  Needs no allocator on the device. */
 uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
                                           uint64_t most);
 /* Returns the reserved bytes of all other processes on the device, also idle ones; 0 if the device has no registry. */

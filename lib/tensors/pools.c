@@ -751,8 +751,8 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  Only `reuser` can reuse the memory before a wait for the device.  If `reuser` is NULL, no
- * stream can. */
+/* Frees a block of the pool.  Only `reuser` can reuse the memory before a wait for the device.  If `reuser` is NULL, or
+ * if there is no host memory, no stream can. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;

@@ -71,8 +71,8 @@ static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);
 }
 
-/* Nonzero while this thread executes a function of weir.  weir then passes the thread's driver calls to the driver
- * unchanged.  The TLS model is "initial-exec", because the library is loaded with the program. */
+/* Nonzero while this thread executes a function of weir.  weir then passes the thread's driver calls, also those by the
+ * driver itself, on unchanged.  The TLS model is "initial-exec", because the library is loaded with the program. */
 extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

@@ -326,7 +326,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing() removes a block's record before a free.  After a failure, weir__plain_freed() restores it. */
+/* weir__plain_freeing() removes a record before a free.  weir__plain_freed() deletes it or, on failure, restores it. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);

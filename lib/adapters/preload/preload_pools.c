@@ -220,7 +220,8 @@ static void apply_pool_limit(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if the user's settings, not the driver or device, are why weir could not create an allocator, else 0. */
+/* Returns 1 if the settings are why weir could not create an allocator: never after a driver error or with a limit that
+ * is a share of free memory, and for a lack of pools or devices only if the settings need peers or engine mapped. */
 static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;

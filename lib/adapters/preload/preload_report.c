@@ -327,7 +327,7 @@ static void close_kept_error(void) {
 }
 
 static void duplicate_error_output(void) {
-    enum { FIRST_NUMBER = 741 }; /* programs rarely use this descriptor */
+    enum { FIRST_NUMBER = 741 }; /* rarely used by programs, and below most limits on open files */
 
     int number;
 

@@ -35,7 +35,7 @@ void weir__model_advance(uint64_t ns);
 /* Submits work of `duration_ns` nanoseconds to a stream or, if it is being captured, to the graph, like a kernel. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 /* Submits work of `duration_ns` nanoseconds to a stream, like a kernel that reads and writes all of these bytes (at
- * least 1).  Checks that the work is ordered after uses by other owners.  The caller chooses the number `owner`. */
+ * least 1).  Checks that the work is ordered after uses by other owners.  `owner` must differ for each allocation. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
 /* Returns a text about the first ordering fault since the last reset, or NULL.  weir__model_use() is a fault if it is

@@ -181,7 +181,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation without handle and mapping.  If fallocate fails, weir__model_reset() frees the memory. */
+/* Frees a physical allocation without handle and mapping.  If fallocate fails, host pages stay until a model reset. */
 static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
