@@ -336,7 +336,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
 }
 
 /* Reads the variables by which TensorFlow and JAX request a preallocation.  In an unmodified program, reads only those
- * of a framework that uses CUDA's memory pools: others preallocate by themselves.  JAX obeys TensorFlow's variable, too. */
+ * of a framework that uses CUDA's memory pools, since others preallocate by themselves.  JAX with these pools obeys
+ * TensorFlow's variable, too. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
