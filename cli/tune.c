@@ -609,9 +609,11 @@ static void print_recommendation(const struct command *command) {
                    command->benchmark.traces[i].header.name, 1 / ratio);
     }
     if (advice->untried_limit)
-        printf("--limit %s was not tried: weir's defaults reserve %s; a limit has to save 5%%.\n",
-               WEIR_SHOWN(advice->untried_limit),
-               WEIR_SHOWN(largest_default_figure(&command->trials, FIGURE_RESERVED)));
+        printf(
+            "--limit %s was not tried: weir's defaults reserve %s; a limit has to save %.0f%%.\n",
+            WEIR_SHOWN(advice->untried_limit),
+            WEIR_SHOWN(largest_default_figure(&command->trials, FIGURE_RESERVED)),
+            100 * (1 - gains[CHOICE_LIMIT].ratio));
     printf("Use%s:\n  weir run", choice_is_default(choice) ? " weir's defaults" : "");
     write_choice(stdout, choice, " --", " ", "");
     fputs(" --", stdout);

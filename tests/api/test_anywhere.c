@@ -220,7 +220,7 @@ TEST(who_is_slower_has_the_others_stream) {
     table.cuStreamCreate = create_late;
     weir__model_fail(WEIR_ENTRY_cuLaunchHostFunc, 1, CUDA_ERROR_NOT_SUPPORTED, 1);
     OK(weir_free_any(a, take_any(MIB)));
-    MUST_EQ(made, 4); /* each free tries in vain to prove its wait on a new stream */
+    MUST_EQ(made, 4); /* each free makes a stream, on which the proof of its wait fails */
 }
 
 CASE("anywhere", 30, NULL, NULL);

@@ -137,7 +137,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* as the driver (580) does; programs check for 0 */
+        *block = 0; /* The driver (580) does so, too, and programs check for 0. */
         *result = weir__result_of(status);
         return 1;
     }

@@ -189,7 +189,7 @@ struct model_device {
 /* An allocated block of device memory.  The structs for blocks of pools, cuMemAlloc and graphs begin with this one. */
 struct model_block {
     struct model_node node;  /* `key` is the start address of the block */
-    uint64_t bytes;          /* as the program requested */
+    uint64_t bytes;          /* the bytes that the program requested */
     struct model_pool *pool; /* NULL if cuMemAlloc or a graph has allocated the block */
     int of_graph;            /* set if the launch of a graph has allocated the block */
     int device;
